@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ...plugin.node_device_plugin.cluster.api import Api
+from ...plugin.node_device_plugin.cluster.api import Api, Place
 from ...plugin.node_device_plugin.declaration import parse_configuration
 from ..plugin_utils import asked, play, plugin_cli
 from ..plugin_utils.kubernetes import migration
@@ -36,13 +36,19 @@ class ActionModule(NodeAction):
     def _planned(self, given):
         if boolean(self.preflight.variable("node_devices_drain", False)):
             raise DeploymentError("node_devices_drain: do not set it, because migrate.yml drains each node that moves")
+        if self.preflight.api_only and self._api.get(Place("nodes", self._node)) is None:
+            return self._plan([], [], f"{self.host}: the node has not joined")
         seen = migration.look(self._api, self._node, self._declared)
         moves = migration.moving(self._node, self._declared, seen)
         if not boolean(given.get("pods_have_claims", False)):
             migration.require_limits(self._api, self._node, self._declared, moves)
         text = f"moves {', '.join(moves)}" if moves else "serves its resources as declared"
         text += ", and an earlier run left the node cordoned" if seen.is_ours else ""
-        told = {"moves": bool(moves) or seen.is_ours, "text": f"{self.host}: {text}"}
+        usable = migration.usable(self._node, moves, seen)
+        return self._plan(moves, usable, f"{self.host}: {text}", bool(seen.published), seen.is_ours)
+
+    def _plan(self, moves, usable, text, has_slices=False, is_ours=False):
+        told = {"moves": bool(moves) or is_ours, "has_slices": has_slices, "usable": usable, "text": text}
         return {"changed": False, "check_mode": self._task.check_mode, **told}
 
     def _served(self, given):
@@ -50,7 +56,8 @@ class ActionModule(NodeAction):
 
         def look(is_late):
             seen = migration.look(self._api, self._node, self._declared)
-            wrong = list(migration.unfinished(self._node, self._declared, seen, self._healthy(given["command"])))
+            healthy = self._healthy(given["command"])
+            wrong = list(migration.unfinished(self._node, self._declared, seen, healthy, given.get("usable", ())))
             if wrong and is_late:
                 raise DeploymentError("\n".join(wrong))
             return None if wrong else {"changed": False}

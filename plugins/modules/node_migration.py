@@ -23,6 +23,11 @@ options:
     description: For V(planned), whether pods request the devices by ResourceClaims and not by C(limits).
     type: bool
     default: false
+  usable:
+    description: For V(served), C(usable) of the result of V(planned).
+    type: list
+    elements: str
+    default: []
   command:
     description: For V(served), path of the plugin's command on the node.
     type: path
@@ -49,6 +54,15 @@ check_mode:
 moves:
   description: Whether the node must be drained, because it moves or because an earlier run left it cordoned.
   type: bool
+  returned: for V(planned)
+has_slices:
+  description: Whether the node serves a resource by DRA, so that pods may have claims.
+  type: bool
+  returned: for V(planned)
+usable:
+  description: The resources that move, and have a device that pods can get.
+  type: list
+  elements: str
   returned: for V(planned)
 text:
   description: A sentence with the host and the resources that move.

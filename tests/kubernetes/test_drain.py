@@ -171,6 +171,14 @@ def test_drained_and_let_go_again(run, node, pods):
     assert run("uncordoned")["changed"] is False
 
 
+def test_what_is_left_of_a_cordon_that_somebody_lifted_goes(run, cluster, node, pods):
+    run("drained")
+    by_hand(cluster, node, {"spec": {"unschedulable": None}})
+    assert not drain.is_ours(node.read())
+    assert run("uncordoned")["changed"] is True
+    assert cordoned(node) == (False, None)
+
+
 def test_a_cordon_of_somebody_else_stays(run, cluster, node, pods):
     by_hand(cluster, node, {"spec": {"unschedulable": True}})
     gone = pods.make()
@@ -305,7 +313,8 @@ def test_a_node_that_cannot_be_let_go_is_said(run, node, unused_server, cluster,
     result = run("uncordoned", kubeconfig=cluster.kubeconfig(server=unused_server))
     assert result["failed"] is True
     assert f"node {node.name} may still be cordoned, because the API server {unused_server}" in result["msg"]
-    assert result["msg"].endswith(f"; otherwise run kubectl uncordon {node.name}")
+    by_hand = f"; otherwise run kubectl uncordon {node.name} and kubectl annotate node {node.name} {drain.ANNOTATION}-"
+    assert result["msg"].endswith(by_hand)
 
 
 def test_what_is_looked_at_before_anything_is_touched(run, node, cluster):

@@ -188,10 +188,11 @@ def test_devices_of_a_vendor_whose_dra_driver_has_a_resource_slice(cluster, node
     assert not preflight(cluster.kubeconfig(), other.name, **GPUS_HERE)[0].get("failed")
 
 
-def test_slices_of_our_own_driver_are_of_no_other_driver(cluster, node, driver, declare):
-    """As in each run after the first one."""
+@pytest.mark.parametrize("api", ["dra", "device_plugin"])
+def test_slices_of_our_own_driver_are_of_no_other_driver(cluster, node, driver, declare, api):
+    """As in each run after the first one, and before a move back to the device plugin."""
     settings = {"dra": {"driver": driver}}
-    named = {"node_devices_node_name": node.name, "node_devices_resources": [{**GPUS, "api": "dra"}]}
+    named = {"node_devices_node_name": node.name, "node_devices_resources": [{**GPUS, "api": api}]}
     assert REFUSED not in "".join(declare(cluster.kubeconfig(), node_devices_settings=settings, **named))
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ....plugin.node_device_plugin.cluster import extended_resources, manifests
 from ....plugin.node_device_plugin.cluster.api import Api, ApiError, NotFound, Place
-from ....plugin.node_device_plugin.declaration import DeclarationError
+from ....plugin.node_device_plugin.declaration import DeclarationError, parse_configuration
 from ....plugin.node_device_plugin.declaration.model import DRA
 from ..asked import Asked
 from . import deployed, device_classes
@@ -59,7 +59,9 @@ def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
     # In a dry run, the API server checks the requests and the permissions, and stores nothing.
     api, name, declared = Api.of(path, dry_run=True), asked.node_name, asked.declared or {}
     needs_drivers = asked.mode and not asked.takeover and declared.get("foreign_kinds")
-    ours = (declared.get("dra") or {}).get("name", "")
+    # Also while no resource is served by DRA any longer: its slices may still be there.
+    configuration = declared.get("configuration")
+    ours = parse_configuration(configuration).dra.name if configuration else ""
     drivers, warnings = _dra_drivers(api, name, ours) if needs_drivers else ([], [])
     # An uninstall accepts the absence of a node, and the play skips a node that only the API reaches.
     must_exist = bool(declared or asked.drain) and not api_only

@@ -80,8 +80,8 @@ class Drain:
         return changed or is_ours(node), changed
 
     def uncordon(self) -> bool:
-        """Lift our cordon. Returns whether anything changed. Raises ApiError."""
-        return self._change(None, is_ours)[1]
+        """Lift our cordon, or remove what is left of it. Returns whether anything changed. Raises ApiError."""
+        return self._change(None, _is_marked)[1]
 
     def _change(
         self, by: str | None, is_to_change: Callable[[Mapping[str, Any]], bool]
@@ -181,7 +181,11 @@ def is_cordoned(node: Mapping[str, Any]) -> bool:
 
 
 def is_ours(node: Mapping[str, Any]) -> bool:
-    """Return whether we cordoned a node."""
+    """Return whether we cordoned a node that still is."""
+    return is_cordoned(node) and _is_marked(node)
+
+
+def _is_marked(node: Mapping[str, Any]) -> bool:
     return ANNOTATION in (node["metadata"].get("annotations") or {})
 
 

@@ -7,7 +7,7 @@ The cluster tells what a node serves: the kubelet writes the number of a device 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims, quantity
@@ -66,26 +66,50 @@ def moving(node: str, declared: Configuration, seen: Seen) -> list[str]:
     return moves
 
 
-def unfinished(node: str, declared: Configuration, seen: Seen, healthy: Mapping[str, int] | None) -> Iterator[str]:
+def usable(node: str, resources: Iterable[str], seen: Seen) -> list[str]:
+    """Return the resources of which pods can get a device of the node, by either API."""
+    return [
+        name
+        for name in resources
+        if _is_usable(seen.published.get(pool_name(node, name)), seen.allocatable.get(name))
+    ]
+
+
+def _is_usable(published: int | None, allocatable: str | None) -> bool:
+    return bool(published) or not quantity.same(allocatable or "0", "0")
+
+
+def unfinished(
+    node: str,
+    declared: Configuration,
+    seen: Seen,
+    healthy: Mapping[str, int] | None,
+    before: Collection[str] = (),
+) -> Iterator[str]:
     """Yield a sentence for each resource that the cluster does not yet show as declared.
 
     healthy: the number of healthy devices that the plugin offers, by resource; None if the node cannot be asked.
+    before: the resources that were usable before the move.
     """
     for resource in declared.resources:
         name, pool = resource.name, pool_name(node, resource.name)
-        offered, usable = seen.published.get(pool), seen.allocatable.get(name)
-        wanted = None if healthy is None else healthy.get(name, 0)
+        offered, shown = seen.published.get(pool), seen.allocatable.get(name)
+        wanted = None if healthy is None else healthy.get(name)
+        if healthy is not None and wanted is None:
+            yield f"{name}: the plugin on the node does not serve it yet"
+        elif name in before and not (wanted if healthy is not None else _is_usable(offered, shown)):
+            yield f"{name}: no device is healthy, but the node had one before the move"
         if resource.api == DRA:
-            if not quantity.same(usable or "0", "0"):
-                yield f"{name}: status.allocatable of the node still shows {usable}, as with the device plugin"
+            if not quantity.same(shown or "0", "0"):
+                yield f"{name}: status.allocatable of the node still shows {shown}, as with the device plugin"
             if offered is None or (wanted and not offered):
                 yield f"{name}: no ResourceSlice of the node has its devices"
         else:
             if offered is not None:
                 yield f"{name}: ResourceSlices of the node still have its devices"
-            if usable is None or (wanted is not None and not quantity.same(usable, str(wanted))):
+            if shown is None or (wanted is not None and not quantity.same(shown, str(wanted))):
                 expected = "its devices" if wanted is None else str(wanted)
-                yield f"{name}: status.allocatable of the node shows {usable or 'no key'} instead of {expected}"
+                yield f"{name}: status.allocatable of the node shows {shown or 'no key'} instead of {expected}"
 
 
 def require_limits(api: Api, node: str, declared: Configuration, moves: Iterable[str]) -> None:

@@ -34,7 +34,8 @@ class ActionModule(ActionBase):
         known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True}
         known["joined"] = task_vars.get("joined", True)
         known["moves"], known["text"] = task_vars.get("moves", True), f"{host} moves"
-        known["check_mode"] = self._task.check_mode
+        known["check_mode"], known["usable"] = self._task.check_mode, []
+        known["has_slices"] = task_vars.get("has_slices", True)
         known["declaration"] = {"configuration": {}, "kubelet_device_plugin_dir": ""}
         shown = {"table": "", "resources": [], "capacities": {}, "configuration": {}, "kubelet_device_plugin_dir": ""}
         return {"changed": False, "what": [], "other_daemonsets": {}, **known, **shown}
@@ -216,15 +217,18 @@ def test_the_strategy_of_the_users_configuration_does_not_count(run, name, strat
 MOVE = ["node_migration planned", "node_drain drained", "node_migration served", "node_drain uncordoned"]
 
 
-def test_nodes_move_one_after_the_other(run):
-    done = run("migrate.yml", {})
+@pytest.mark.parametrize("has_slices", [True, False])
+def test_nodes_move_one_after_the_other(run, has_slices):
+    done = run("migrate.yml", {}, a={"has_slices": has_slices}, b={"has_slices": has_slices})
     assert done.code == 0, done.said
     moves = [each for each in done.steps if each.partition(": ")[2] in MOVE]
     planned = [f"{host}: {MOVE[0]}" for host in "ab"]
     assert moves == planned + [f"{host}: {step}" for host in "ab" for step in MOVE[1:]]
-    # The node is locked before its drain, and a look before it would refuse to end DRA under its pods' claims.
-    first, *others = [number for number, each in enumerate(done.steps) if each == "a: node_preflight"]
-    assert first < done.steps.index("a: node_drain drained") < others[0]
+    # The node is locked before its drain. A look at all requirements comes before the drain, too, except where it
+    # would refuse to end DRA under the pods' claims.
+    looks = [number for number, each in enumerate(done.steps) if each == "a: node_preflight"]
+    drained = done.steps.index("a: node_drain drained")
+    assert [number < drained for number in looks[:2]] == [True, False]
 
 
 @pytest.mark.parametrize("step", [MOVE[1], "daemonset configured", MOVE[2]])
@@ -257,3 +261,9 @@ def test_check_mode_shows_which_nodes_move_and_goes_no_further(run):
     assert done.code == 0, done.said
     assert done.hosts_of(MOVE[1]) == ["a"]
     assert done.hosts_of("node_lock") == ["b"]
+    # Without claims, nothing hides what the run would refuse or do.
+    done = run("migrate.yml", {}, "--check", a={"has_slices": False}, b={"moves": False})
+    assert done.code == 0, done.said
+    assert done.hosts_of(MOVE[1]) == ["a"]
+    assert "a: daemonset configured" in done.steps
+    assert done.hosts_of(MOVE[2]) == []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 from ...cluster.api import Api, ApiError, Place
@@ -29,7 +30,7 @@ log = Log(__name__)
 _FRESH = 60.0
 #: Most calls of the API server at once. Each takes a thread.
 _MOST_CALLS = 8
-#: Maximum seconds of a call, which then no longer counts.
+#: Maximum seconds for which a caller waits for a call. Its thread counts until the call ends.
 _LONGEST_CALL = 60.0
 #: Names the calls for records.
 _READ = Key("the record of prepared claims", "")
@@ -84,9 +85,22 @@ class Preparing:
 
     async def prepared(self) -> list[PreparedClaim]:
         """The claims that have devices, or get them now. Raises RecordError and OSError."""
-        under_way = {each.id.uid: each for each in list(self._under_way.values())}
-        self.known = await self._calls.call(_READ, functools.partial(self._records.read, self.directory))
-        return list({**under_way, **self.known}.values())
+        under_way, self.known = await self._calls.call(_READ, self._read_in_thread)
+        return list({**{each.id.uid: each for each in under_way}, **self.known}.values())
+
+    def _read_in_thread(self) -> tuple[list[PreparedClaim], dict[str, PreparedClaim]]:
+        with self._alone():
+            return list(self._under_way.values()), dict(self._records.read(self.directory))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other thread plan. Raises RecordError if one hangs, so that this thread is free for a release."""
+        if not self._planning.acquire(timeout=self._calls.limit):
+            raise RecordError(f"another call reads the records in {self.directory}, and hangs")
+        try:
+            yield
+        finally:
+            self._planning.release()
 
     async def prepare(self, asked: ClaimId) -> PreparedClaim:
         """Give a claim its devices, the same at each call. Raises Refused.
@@ -153,7 +167,7 @@ class Preparing:
         """
         await self._free.acquire()
         call = asyncio.ensure_future(self._look_and_give(giving))
-        # A caller that is cancelled leaves the thread of its call, which no longer counts after a while.
+        # A caller that is cancelled leaves the thread of its call.
         end = asyncio.get_running_loop().call_later(_LONGEST_CALL, call.cancel)
         call.add_done_callback(functools.partial(self._has_ended, giving, end))
         try:
@@ -169,7 +183,6 @@ class Preparing:
             raise Refused(
                 f"{giving.asked}: cannot read it from the API server, the kubelet tries again; see the plugin's log"
             ) from error
-        self._tries.went_well()
         return planned
 
     async def _look_and_give(self, giving: _Giving) -> PreparedClaim:
@@ -195,6 +208,7 @@ class Preparing:
             raise ApiError(f"the call {looked}")
         if isinstance(looked, Exception):
             raise looked
+        self._tries.went_well()
         if given is None:
             # The API server was slow, so another thread gives the claim its devices.
             given = await self._calls.call(of_record, functools.partial(self._give_in_thread, giving, found[0]))
@@ -205,7 +219,7 @@ class Preparing:
     def _give_in_thread(self, giving: _Giving, claim: dict[str, Any] | None) -> PreparedClaim:
         """Plan and record what a claim gets. claim: from the API server; None if it does not exist there."""
         asked, directory = giving.asked, self.directory
-        with self._planning:
+        with self._alone():
             # Before the read, because a claim that is under way now may be recorded after it.
             under_way = list(self._under_way.values())
             prepared = self._records.read(directory)
@@ -248,8 +262,13 @@ class Preparing:
         groups: dict[tuple[str, str], list[Offered]] = {}
         for each in planned.devices:
             # An administrator's claim only looks at devices that other claims use.
-            offered = None if each.is_admin else self._find(each.pool, each.name)
-            if offered is not None and offered.resource.pre_start.command:
+            if each.is_admin:
+                continue
+            offered = self._find(each.pool, each.name)
+            if offered is None:
+                # Without this, the claim would get the device without its command.
+                raise Refused(f"{planned.id}: {each.name} of {each.pool} changes now, the kubelet tries again")
+            if offered.resource.pre_start.command:
                 groups.setdefault((each.request, each.resource), []).append(offered)
         # Two shares of a device run its command once.
         return [

@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.declaration.model import DRA
+from node_device_plugin.declaration.model import DRA, DraDriver
 from node_device_plugin.devices.given import ServedKey
 from node_device_plugin.devices.holdings import HeldId
 from node_device_plugin.kubelet.dra import RECORDS, is_needed, preparing
 from node_device_plugin.kubelet.dra.claims import ClaimId, Held, Offered, PreparedClaim, PreparedDevice, plan
-from node_device_plugin.kubelet.dra.records import Records
+from node_device_plugin.kubelet.dra.frontend import DraFrontend
+from node_device_plugin.kubelet.dra.records import RecordError, Records
 from node_device_plugin.kubelet.frontend import HoldersUnknown
+from node_device_plugin.support.bounded_calls import BoundedCalls
 from node_device_plugin.wire import dra_v1_pb2 as api
 
 from .fake_api import FakeApi, serving
@@ -587,6 +589,34 @@ async def test_the_command_runs_once_before_the_claim_is_prepared(node: Node, cl
         await kubelet.unprepare(asked("u1"))
         await kubelet.prepared("u1")
         assert sorted(ran.read_text().split()) == ["null", "null", "zero", "zero"]
+
+
+async def test_a_device_that_is_offered_anew_does_not_come_without_its_command(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate(cluster, claim("u1", result("null")))
+    find, looks = DraFrontend._find, []
+
+    def once(self: DraFrontend, pool: str, name: str) -> Any:
+        looks.append(name)
+        return find(self, pool, name) if len(looks) != 2 else None
+
+    monkeypatch.setattr(DraFrontend, "_find", once)
+    async with node.running(resource("null", pre_start=counting(node.folder))), Kubelet(node.socket) as kubelet:
+        assert "null of w1/camera.example.com changes now" in await kubelet.refused("u1")
+        assert node.specs == []
+        await kubelet.prepared("u1")
+        assert (node.folder / "ran").read_text() == "null\n"
+
+
+def test_a_plan_that_hangs_keeps_no_other_thread() -> None:
+    """Releases need these threads."""
+    calls = BoundedCalls(limit=0.05)
+    hangs = preparing.Preparing(DraDriver(), lambda *_names: None, lambda: pytest.fail("asked"), calls, os.path.realpath)
+    with hangs._planning, pytest.raises(RecordError, match="another call reads the records"), hangs._alone():
+        pass
+    with hangs._alone():
+        pass
 
 
 async def test_a_device_is_taken_while_its_command_runs_and_a_call_that_ends_leaves_nothing(

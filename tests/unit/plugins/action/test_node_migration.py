@@ -27,14 +27,14 @@ def run(monkeypatch):
     told = status(serving(CAMERA, device("a"), device("b", state="unhealthy", reason="no")))
     monkeypatch.setattr(framed, "run", lambda _action, _line, _given=None: framed.Said(0, json.dumps(told), ""))
 
-    def run_action(state, *seen, kubeconfig="/k", api="device_plugin", arguments=None, **variables):
+    def run_action(state, *seen, kubeconfig="/k", api="device_plugin", arguments=None, cluster=None, **variables):
         action = object.__new__(node_migration.ActionModule)
         action._task = types.SimpleNamespace(
             args={"state": state, "command": "/c", **(arguments or {})}, check_mode=False, get_play=lambda: None
         )
         action._templar = types.SimpleNamespace(template=lambda value: value)
         monkeypatch.setattr(node_migration.play, "Renewal", lambda *_arguments: lambda: None)
-        monkeypatch.setattr(node_migration.Api, "of", lambda _path, dry_run: dry_run)
+        monkeypatch.setattr(node_migration.Api, "of", lambda _path, dry_run: cluster or dry_run)
         looks = [*seen]
         monkeypatch.setattr(migration, "look", lambda *_arguments: looks.pop(0) if len(looks) > 1 else looks[0])
         declared = {"configuration": {"resources": [{"name": CAMERA, "api": api, "devices": DEVICES}]}}
@@ -53,7 +53,8 @@ def test_what_moves_is_told(run, monkeypatch):
     asked = []
     monkeypatch.setattr(migration, "require_limits", lambda api, *_rest: asked.append(api))
     result, _looks = run("planned", BY_PLUGIN, api="dra")
-    assert result == {"changed": False, "check_mode": False, "moves": True, "text": f"worker1: moves {CAMERA}"}
+    told = {"moves": True, "has_slices": False, "usable": [CAMERA], "text": f"worker1: moves {CAMERA}"}
+    assert result == {"changed": False, "check_mode": False, **told}
     # Only dry runs.
     assert asked == [True]
     result, _looks = run("planned", BY_PLUGIN, api="dra", arguments={"pods_have_claims": True})
@@ -92,6 +93,26 @@ def test_a_wait_in_vain_names_what_is_missing(run):
         f"worker1: {CAMERA}: ResourceSlices of the node still have its devices",
         f"worker1: {CAMERA}: status.allocatable of the node shows 0 instead of 1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "word"),
+    [(None, "does not serve it yet"), (serving(CAMERA, device("a", state="unhealthy", reason="no")), "no device is")],
+)
+def test_a_plugin_that_offers_nothing_is_no_end(run, monkeypatch, plugin, word):
+    """Another cause than the other API may have taken the devices away."""
+    told = {**status(), "plugin": None} if plugin is None else status(plugin)
+    monkeypatch.setattr(framed, "run", lambda _action, _line, _given=None: framed.Said(0, json.dumps(told), ""))
+    gone = BY_PLUGIN._replace(allocatable={CAMERA: "0"})
+    result, _looks = run("served", gone, arguments={"timeout": 0, "usable": [CAMERA]})
+    assert result["failed"] is True
+    assert word in result["msg"]
+
+
+def test_a_node_that_has_not_joined_does_not_move(run):
+    cluster = types.SimpleNamespace(get=lambda _place: None)
+    result, _looks = run("planned", BY_PLUGIN, api="dra", node_devices_api_only=True, cluster=cluster)
+    assert (result["moves"], result["text"]) == (False, "worker1: the node has not joined")
 
 
 def test_a_node_that_only_the_api_reaches_is_not_asked(run, monkeypatch):

@@ -77,7 +77,8 @@ class Cluster:
         self._slices, self._annotations = slices, annotations or {}
 
     def node(self, name):
-        return {"metadata": {"name": name, "annotations": self._annotations}, "status": {"allocatable": {CAMERA: "2"}}}
+        node = {"metadata": {"name": name, "annotations": self._annotations}, "spec": {"unschedulable": True}}
+        return {**node, "status": {"allocatable": {CAMERA: "2"}}}
 
     def list(self, place, fieldSelector):
         assert (place.kinds, fieldSelector) == (
