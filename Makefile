@@ -136,12 +136,10 @@ test: system dev
 .PHONY: test-all
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs \
-	  --needs-programs scenario-daemonset scenario-profiles scenario-api_faults \
-	  scenario-dra scenario-extended_resources scenario-kind scenario-default scenario-cookbook \
-	  cdi-judge api-server chart \
-	  --beside scenario-upgrade scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
-	  scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap \
-	  release-check \
+	  --needs-programs scenario-daemonset scenario-dra scenario-api_faults scenario-profiles scenario-kind \
+	  scenario-default scenario-extended_resources cdi-judge api-server chart \
+	  --beside scenario-upgrade scenario-uninstall scenario-devices scenario-rollback scenario-resilience \
+	  scenario-adversary scenario-preflight scenario-drift release-check scenario-airgap \
 	  --without-nodes lint-ansible faults image-test api-server cdi-judge chart
 
 # Runs the README's commands in a shell that knows no built program and no cache.
@@ -169,9 +167,10 @@ programs: kubernetes
 ## nightly: run the longest tests, for hours (ONLY=STEP); docs/testing.md lists the steps
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) $(if $(ONLY),--only $(ONLY)) packages programs scenario-operator_day \
-	  scenario-dra_pods scenario-migration journeys lint-scenarios matrix fuzz soak sanity runtimes-all oldest-python \
-	  oldest-python-faults scale profiles-old-kubelet dra-old-kubelets chart-helm-old alert-rules
+	@tests/run 'make nightly' $(MAKE) $(if $(ONLY),--only $(ONLY)) packages programs scenario-cookbook \
+	  scenario-runtimes scenario-operator_day scenario-dra_pods scenario-migration journeys lint-scenarios matrix fuzz \
+	  soak sanity runtimes-all oldest-python oldest-python-faults scale profiles-old-kubelet dra-old-kubelets \
+	  chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
