@@ -63,11 +63,11 @@ def watch(cluster: Cluster) -> None:
 
 
 def deny_slices(cluster: Cluster) -> None:
-    """Let the API server refuse the ResourceSlices of the first node."""
+    """Let the API server refuse the ResourceSlices of the first node, except in dry runs, as before the drain."""
     rule = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["v1"], "operations": ["CREATE"]}
     spec = {
         "matchConstraints": {"resourceRules": [{**rule, "resources": ["resourceslices"]}]},
-        "validations": [{"expression": f"object.spec.nodeName != '{FIRST}'"}],
+        "validations": [{"expression": f"has(request.dryRun) && request.dryRun || object.spec.nodeName != '{FIRST}'"}],
     }
     metadata = {"metadata": {"name": "no-slices"}}
     cluster.ask("POST", f"{ADMISSION}/validatingadmissionpolicies", {**metadata, "spec": spec})

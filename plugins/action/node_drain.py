@@ -65,8 +65,8 @@ class ActionModule(NodeAction):
             result["changed"] = until(lambda _is_late: self._drain.uncordon(), _TIMEOUT, _PAUSE)
         except Unavailable as error:
             raise drain.NotDrained(
-                f"node {self._node} may still be cordoned, because {error}; otherwise run kubectl uncordon {self._node} "
-                f"and kubectl annotate node {self._node} {drain.ANNOTATION}-"
+                f"node {self._node} may still be cordoned, because {error}; otherwise run kubectl uncordon "
+                f"{self._node} and kubectl annotate node {self._node} {drain.ANNOTATION}-"
             ) from error
 
 

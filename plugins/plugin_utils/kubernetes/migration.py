@@ -69,9 +69,7 @@ def moving(node: str, declared: Configuration, seen: Seen) -> list[str]:
 def usable(node: str, resources: Iterable[str], seen: Seen) -> list[str]:
     """Return the resources of which pods can get a device of the node, by either API."""
     return [
-        name
-        for name in resources
-        if _is_usable(seen.published.get(pool_name(node, name)), seen.allocatable.get(name))
+        name for name in resources if _is_usable(seen.published.get(pool_name(node, name)), seen.allocatable.get(name))
     ]
 
 

@@ -612,7 +612,9 @@ async def test_a_device_that_is_offered_anew_does_not_come_without_its_command(
 def test_a_plan_that_hangs_keeps_no_other_thread() -> None:
     """Releases need these threads."""
     calls = BoundedCalls(limit=0.05)
-    hangs = preparing.Preparing(DraDriver(), lambda *_names: None, lambda: pytest.fail("asked"), calls, os.path.realpath)
+    hangs = preparing.Preparing(
+        DraDriver(), lambda *_names: None, lambda: pytest.fail("asked"), calls, os.path.realpath
+    )
     with hangs._planning, pytest.raises(RecordError, match="another call reads the records"), hangs._alone():
         pass
     with hangs._alone():
