@@ -279,7 +279,7 @@ def _are_unhealthy(cluster: Cluster, wanted: set[str]) -> None:
         healthy: set[str] = set()
         unhealthy: set[str] = set()
         for each in node_slices(cluster):
-            for device in each["spec"].get("devices", ()):
+            for device in each["spec"].get("devices") or ():
                 if device["attributes"]["resource"]["string"] == STICK:
                     found = [{key: taint[key] for key in TAINT} for taint in device.get("taints", ())]
                     assert found in ([], [TAINT]), found

@@ -145,7 +145,7 @@ def published(cluster: Cluster) -> dict[str, dict[str, dict[str, str]]]:
     """Return each resource with its published devices and their declared attributes."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for each in node_slices(cluster):
-        for device in each["spec"].get("devices", ()):
+        for device in each["spec"].get("devices") or ():
             values = {name: next(iter(value.values())) for name, value in device["attributes"].items()}
             resource, device_id = values.pop("resource"), values.pop("id")
             found.setdefault(resource, {})[device_id] = {key: values[key] for key in ("side",) if key in values}
