@@ -24,7 +24,7 @@ from ..declaration.model import DeviceNode
 from ..declaration.names import qualified_cdi_name
 from ..support import bounded_reads
 from ..support.file_identity import Identity, identity
-from ..support.new_file import replacing
+from ..support.new_file import replace
 from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
 from . import resolution
@@ -280,10 +280,8 @@ def _replace(path: str, text: str, level: int = logging.INFO) -> None:
         os.makedirs(directory, mode=0o755, exist_ok=True)
     # Runtimes read *.json and *.yaml only. Another instance may write the same spec.
     staged = os.path.join(directory, f".{name}.{os.urandom(6).hex()}")
-    with replacing(path, staged, 0o644) as file:
-        # The lock tells a file that is being written from one that a killed instance left.
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.write(text.encode("utf-8"))
+    # The lock tells a file that is being written from one that a killed instance left.
+    replace(path, text.encode("utf-8"), staged, 0o644, is_locked=True)
     CDI_WRITES.increment("written")
     log.log(level, "wrote a CDI spec", path=path)
 

@@ -191,12 +191,12 @@ class Transport:
 
     def _sent(self, request: _Request, timeout: float) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Send a request; returns the beginning of the answer, with its connection."""
-        if request.method == "GET":
-            with contextlib.suppress(IndexError):
+        if request.method == "GET" and self._idle:
+            with contextlib.suppress(IndexError, OSError, http.client.HTTPException):
+                # Another thread may take the last one.
                 connection = self._idle.pop()
                 connection.sock.settimeout(timeout)
-                with contextlib.suppress(OSError, http.client.HTTPException):
-                    return connection, self._begin(connection, request)
+                return connection, self._begin(connection, request)
         connection = self._connection(request, timeout)
         return connection, self._begin(connection, request)
 

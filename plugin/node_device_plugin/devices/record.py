@@ -17,7 +17,7 @@ from ..cdi import resolution, writer
 from ..declaration import Configuration, Resource
 from ..support import bounded_reads
 from ..support.bounded_calls import BoundedCalls
-from ..support.new_file import replacing
+from ..support.new_file import replace
 from ..support.sockets import PRIVATE_MODE, SOCKET_DIRECTORY
 from ..telemetry.logs import Log, Tries
 from .given import Given, Offer, OfferKey
@@ -160,8 +160,7 @@ def save(path: str, recorded: Recorded, has_specs: bool) -> None:
     # Only the instance that leads on this node writes, so a staged file is a killed instance's, or no file at all.
     with contextlib.suppress(FileNotFoundError):
         os.unlink(staged)
-    with replacing(path, staged) as file:
-        file.write(json.dumps(data, separators=(",", ":")).encode("utf-8"))
+    replace(path, json.dumps(data, separators=(",", ":")).encode("utf-8"), staged)
 
 
 def remove(directory: str, held: Collection[str]) -> None:

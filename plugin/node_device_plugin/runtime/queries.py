@@ -123,15 +123,15 @@ async def ended_containers(socket: str, identities: Sequence[str]) -> list[dict[
     """The given containers that the runtime knows and that have ended. Raises CriError if a call fails.
 
     exit_code: 255 if the runtime did not see the end. After a signal, usually 128 plus the signal's number.
-    reason: from the runtime, e.g. ``Completed``, ``Error`` or ``OOMKilled``.
+    reason: from the runtime, e.g. ``Completed``, ``Error`` or ``OOMKilled``. finished_at: seconds since the epoch.
     """
     async with CriClient(socket) as cri:
         known = {each.id for each in await cri.containers()}
-        states = [await cri.container_status(identity) for identity in identities if identity in known]
+        states = [await _unless_gone(cri.container_status(identity)) for identity in identities if identity in known]
     return [
-        {"id": state.id, "exit_code": state.exit_code, "reason": state.reason}
+        {"id": state.id, "exit_code": state.exit_code, "reason": state.reason, "finished_at": state.finished_at / 1e9}
         for state in states
-        if state.state == api.CONTAINER_EXITED
+        if state is not None and state.state == api.CONTAINER_EXITED
     ]
 
 

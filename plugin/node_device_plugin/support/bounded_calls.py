@@ -167,6 +167,7 @@ class _Worker(Generic[T]):
         self._calls = calls
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[T | Exception] = self._loop.create_future()
+        self._awaited: asyncio.Future[None] | None = None
         self._lock = threading.Lock()
         #: The CPU seconds of the thread before its current call.
         self._used_before = 0.0
@@ -197,10 +198,20 @@ class _Worker(Generic[T]):
                 left = self.since + patience - time.monotonic()
                 if left <= 0:
                     return
-                await asyncio.wait([self.ended], timeout=left)
+                self._awaited = self._loop.create_future()
+                timer = self._loop.call_later(left, self._wake)
+                try:
+                    await self._awaited
+                finally:
+                    timer.cancel()
         finally:
             with self._lock:
                 self.is_given_up = True
+
+    def _wake(self) -> None:
+        """Wake ``end_or_slow``. asyncio.wait would take two more turns of the event loop."""
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
 
     def _work(self) -> None:
         self._native_id = threading.get_native_id()
@@ -224,3 +235,4 @@ class _Worker(Generic[T]):
         if not self.ended.done():
             # A thread that starts too late runs no call.
             self.ended.set_result(self.answers.get(self.current, NoAnswer("was not started")))
+        self._wake()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -36,11 +37,23 @@ def new_file(path: str) -> Iterator[BinaryIO]:
         raise
 
 
-@contextlib.contextmanager
-def replacing(path: str, staged: str, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """Create a file at ``staged``, and yield it for writing. After the block, it replaces ``path`` in one step."""
-    with new_file(staged) as file:
-        yield file
-        file.flush()
-        os.fchmod(file.fileno(), mode)
+def replace(path: str, content: bytes, staged: str, mode: int = 0o600, is_locked: bool = False) -> None:
+    """Write a file at ``staged``, which then replaces ``path`` in one step. An error removes it. Raises OSError.
+
+    is_locked: whether the file has a lock (flock) while it is written.
+    """
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        if is_locked:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fchmod(descriptor, mode)
         os.replace(staged, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(staged)
+        raise
+    finally:
+        os.close(descriptor)

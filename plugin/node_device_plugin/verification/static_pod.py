@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from ..support.new_file import replacing
+from ..support.new_file import replace
 
 #: The name prefix of all pods for proofs, including pods that were created through the cluster.
 PREFIX = "node-device-proof-"
@@ -76,8 +76,7 @@ def placed(directory: str, pod: dict[str, Any]) -> Iterator[None]:
     hidden = os.path.join(directory, "." + os.path.basename(path))
     try:
         try:
-            with replacing(path, hidden) as file:
-                file.write(json.dumps(pod).encode())
+            replace(path, json.dumps(pod).encode(), hidden)
         except OSError as error:
             raise NotPlaced(f"cannot write the proof's static pod to {directory}: {error.strerror}") from error
         yield

@@ -173,7 +173,7 @@ async def test_where_there_is_no_room_only_the_new_device_waits_for_its_spec(
     await node.scan()
     (node.dev / "tty1").touch()
     with monkeypatch.context() as full:
-        full.setattr("node_device_plugin.cdi.writer.replacing", no_room)
+        full.setattr("node_device_plugin.cdi.writer.replace", no_room)
         await node.scan()
         assert node.listed() == {"tty0": True}
         (node.dev / "tty0").unlink()

@@ -23,28 +23,17 @@ def resources(*ids: str) -> Any:
     return parse_resources([{"name": NAME, "devices": devices, "discover": {"paths": ["/dev/nothing-*"]}}])
 
 
-class _Full:
-    """A file on a full disk: it takes a few bytes, then no more."""
+def _filling() -> Any:
+    """An os.write of a disk that takes a part, and then has no room."""
+    write, taken = os.write, []
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def fills(descriptor: int, content: Any) -> int:
+        if taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken.append(content)
+        return write(descriptor, content[:10])
 
-    def __enter__(self) -> "_Full":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        os.close(self._descriptor)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def write(self, content: bytes) -> int:
-        os.write(self._descriptor, content[:10])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _no_room(descriptor: int, *arguments: Any, **options: Any) -> _Full:
-    return _Full(descriptor)
+    return fills
 
 
 def _read_only(*arguments: Any, **options: Any) -> Any:
@@ -53,7 +42,7 @@ def _read_only(*arguments: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("where", "function", "says"),
-    [("os.fdopen", _no_room, "No space left on device"), ("writer.replacing", _read_only, "Read-only file system")],
+    [("os.write", _filling(), "No space left on device"), ("writer.replace", _read_only, "Read-only file system")],
 )
 def test_the_old_spec_stays_whole_and_the_next_try_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, function: Any, says: str

@@ -172,7 +172,7 @@ async def test_how_containers_ended_is_told(socket):
         asked = [names["ends"], names["runs"], "unknown"]
         (ended,) = await runtime_queries.ended_containers(socket, asked)
         assert (ended["id"], ended["exit_code"]) == (names["ends"], 137)
-        assert set(ended) == {"id", "exit_code", "reason"}
+        assert set(ended) == {"id", "exit_code", "reason", "finished_at"}
 
 
 @pytest.mark.parametrize(

@@ -122,12 +122,13 @@ class Runtime:
                 )
         return answer
 
-    def torn_down(self, before, answer):
+    def torn_down(self, before, since, answer):
         """Return the containers that the restart ended, each with its exit code as text.
 
         If a container's shim still runs, the container ended by itself, for example a Job's container. CRI-O's conmon
         ends with its container, so for CRI-O the runtime's record of the end counts. before: the result of
-        ``processes`` before the restart. answer: the runtime's answer after the restart.
+        ``processes`` before the restart. since: the time of the restart, in seconds since the epoch. answer: the
+        runtime's answer after the restart.
         """
         now = processes(answer)
         gone = [each for each in before if before[each][:2] != now.get(each, [])[:2]]
@@ -135,7 +136,7 @@ class Runtime:
         ends = {}
         if gone:
             ends = {each["id"]: each for each in self.ask("--ended", *gone).get("ended", ())}
-        return {each: _ending(ends.get(each)) for each in sorted(gone) if not _own_end(ends.get(each))}
+        return {each: _ending(ends.get(each)) for each in sorted(gone) if not _own_end(ends.get(each), since)}
 
     def journal(self):
         """Return the problems in the service's last journal lines. Omits text that its configuration may contain."""
@@ -152,8 +153,11 @@ def processes(answer):
     """
     found = {}
     for each in answer.get("containers", ()):
-        parent, start = process(each["pid"]) or (0, None)
-        found[each["id"]] = [each["pid"], start, parent, started(parent)]
+        running = process(each["pid"])
+        # A runtime notices late that a container has ended.
+        if running is not None:
+            parent, start = running
+            found[each["id"]] = [each["pid"], start, parent, started(parent)]
     return found
 
 
@@ -161,9 +165,16 @@ def processes(answer):
 _TAKEN_ALONG = (255, 128 + 9, 128 + 15)
 
 
-def _own_end(end):
-    """Return whether a container ended by itself. end: the runtime's record of the end, or None."""
-    return end is not None and (end["exit_code"] not in _TAKEN_ALONG or end["reason"] == "OOMKilled")
+def _own_end(end, since):
+    """Return whether a container ended without the restart. end: the runtime's record of the end, or None.
+
+    since: the time of the restart. Before it, a kubelet may have killed the container, because its pod was deleted.
+    """
+    if end is None:
+        return False
+    # The command of an earlier release does not answer with the time.
+    was_before = 0 < end.get("finished_at", 0) < since
+    return was_before or end["exit_code"] not in _TAKEN_ALONG or end["reason"] == "OOMKilled"
 
 
 def _ending(end):

@@ -126,7 +126,8 @@ class Transaction:
         """Check the running daemon's answer and the earlier containers. Raises Failed if either is wrong."""
         answer = self.runtime.wait(cdi=True)
         self._seconds = round(time.monotonic() - self._away_since, 2)
-        ended = self.runtime.torn_down(self.journal.find("restart")["containers"], answer)
+        before = self.journal.find("restart")
+        ended = self.runtime.torn_down(before["containers"], before["at"], answer)
         if ended:
             raise Failed(
                 "container {} ran before the restart but does not run after it ({})".format(

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import itertools
 import json
+import math
 import os
 import pathlib
 import signal
@@ -62,6 +63,9 @@ class Node:
         self._about_to: Any = lambda takes_space: None
         # Shim and container.
         self._container = (os.getppid(), os.getppid())
+        #: When the container ended, in seconds since the epoch, and whether the runtime notices that only after its restart.
+        self.finished_at = math.inf
+        self.is_unnoticed = False
         self.config.parent.mkdir(parents=True)
         (root / "etc" / "units" / "multi-user.target.wants").mkdir(parents=True)
         (root / "var").mkdir()
@@ -219,11 +223,13 @@ class Node:
             else:
                 cdi = {"enabled": "no-cdi" not in text, "spec_dirs": ["/etc/cdi/"]}
                 there = runtime.started(self._container[1]) is not None
-                containers = [{"id": "c1", "pid": self._container[1]}] if there else []
+                is_unnoticed = self.is_unnoticed and self.daemon["start"] == 1
+                containers = [{"id": "c1", "pid": self._container[1]}] if there or is_unnoticed else []
                 answer = {"cdi": cdi, "conditions": {"RuntimeReady": True}, "containers": containers}
                 if "--ended" in command and "ended" in text:
                     number, reason = text.split()[-2:]
-                    answer["ended"] = [{"id": "c1", "exit_code": int(number), "reason": reason}]
+                    ended = {"id": "c1", "exit_code": int(number), "reason": reason}
+                    answer["ended"] = [{**ended, "finished_at": self.finished_at}]
                 output = json.dumps(answer)
         return subprocess.CompletedProcess(command, code, output, error)
 

@@ -21,7 +21,7 @@ from typing import Any
 from ...cdi import writer
 from ...support import bounded_reads
 from ...support.file_identity import Identity, identity
-from ...support.new_file import replacing
+from ...support.new_file import replace
 from ...support.sockets import PRIVATE_MODE
 from . import RECORDS, record_path, record_paths
 from .claims import CDI_KIND, ClaimId, PreparedClaim, PreparedDevice, Refused, require_free
@@ -81,8 +81,7 @@ class Records:
                 writer.write_claim(directory, claim.id.uid, CDI_KIND, devices)
             path = record_path(directory, claim.id.uid)
             staged = os.path.join(os.path.dirname(path), f".{claim.id.uid}.{os.urandom(6).hex()}")
-            with replacing(path, staged) as file:
-                file.write(json.dumps(_to_data(claim)).encode("utf-8"))
+            replace(path, json.dumps(_to_data(claim)).encode("utf-8"), staged)
             _unlink(_begun(directory, claim.id.uid))
 
     def remove(self, directory: str, uid: str) -> None:
@@ -128,20 +127,32 @@ def _locked(parent: str) -> Iterator[None]:
 def _taken(parent: str) -> int:
     """Open and lock the directory. Raises OSError."""
     while True:
-        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as on_failure:
-            descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
-            on_failure.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # The former holder of the lock may have removed the directory.
-            if os.path.samestat(os.stat(parent), os.fstat(descriptor)):
-                on_failure.pop_all()
-                return descriptor
         try:
-            os.mkdir(parent, PRIVATE_MODE)
-        except FileExistsError:
-            pass
+            descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(parent), mode=0o755, exist_ok=True)
+            _make(parent)
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            is_current = os.path.samestat(os.stat(parent), os.fstat(descriptor))
+        except FileNotFoundError:
+            is_current = False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if is_current:
+            return descriptor
+        # The former holder of the lock has removed the directory.
+        os.close(descriptor)
+
+
+def _make(parent: str) -> None:
+    try:
+        os.mkdir(parent, PRIVATE_MODE)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(parent), mode=0o755, exist_ok=True)
 
 
 def _remove_directory(parent: str) -> None:

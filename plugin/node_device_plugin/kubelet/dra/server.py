@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Callable, TypeVar
 
@@ -42,13 +41,15 @@ class DraPluginServer(api_grpc.DRAPluginServicer):
         except Exception as error:
             metrics.CLAIM_PREPARATIONS.increment("failed")
             return api.NodePrepareResourceResponse(error=_told("to prepare a claim", asked, error))
+        # The pod need not wait for the rest.
+        asyncio.get_running_loop().call_soon(self._tell, claim)
+        return api.NodePrepareResourceResponse(devices=list(_answers(claim)))
+
+    def _tell(self, claim: PreparedClaim) -> None:
         metrics.CLAIM_PREPARATIONS.increment("prepared")
         self._prepared(claim)
         given = [name for device in claim.devices for name in device.cdi_names]
-        named: dict[str, Any] = {"claim": f"{asked.namespace}/{asked.name}", "uid": asked.uid, "given": given}
-        # The pod need not wait for the log.
-        asyncio.get_running_loop().call_soon(functools.partial(log.info, "prepared a claim", **named))
-        return api.NodePrepareResourceResponse(devices=list(_answers(claim)))
+        log.info("prepared a claim", claim=f"{claim.id.namespace}/{claim.id.name}", uid=claim.id.uid, given=given)
 
     async def _unprepare(self, asked: ClaimId) -> api.NodeUnprepareResourceResponse:
         try:

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import types
 
 import crash_states
@@ -152,6 +153,23 @@ def test_a_container_that_ends_with_what_watches_it_is_no_reason_either(node, ho
     """A job's of CRI-O: its conmon ends with it, and the runtime knows how it ended."""
     with node.run_container():
         assert node.carry_out(node.plan(f"cdi, ended {how}")).error is None
+    assert node.daemon["start"] == 2
+
+
+@pytest.mark.parametrize("code", [137, 143, 255])
+def test_a_container_that_was_killed_right_before_the_restart_is_no_reason(node, code):
+    """One of a deleted pod, which the kubelet kills after the pod's grace period."""
+    with node.run_container():
+        node.finished_at = time.time()
+        assert node.carry_out(node.plan(f"cdi, ended {code} Error")).error is None
+    assert node.daemon["start"] == 2
+
+
+def test_a_container_is_no_reason_whose_end_the_runtime_had_not_noticed(node):
+    with node.run_container() as shim:
+        os.killpg(shim.pid, signal.SIGKILL)
+    node.is_unnoticed = True
+    assert node.carry_out(node.plan("cdi")).error is None
     assert node.daemon["start"] == 2
 
 
