@@ -178,7 +178,9 @@ def _shown(key: Any) -> str:
 def _value_problems(value: Any, field: Field, where: str) -> Iterator[Problem]:
     is_bool = isinstance(value, bool) and field.type != "bool"
     if not isinstance(value, _TYPES[field.type]) or is_bool or (field.type == "int" and value < 0):
-        yield Problem(where, f"must be {_NAMES[field.type]}, not {value!r}")
+        # A list or mapping in the wrong place may have a secret, such as a variable.
+        is_plain = field.type not in ("dict", "map") and not isinstance(value, (dict, list))
+        yield Problem(where, f"must be {_NAMES[field.type]}" + (f", not {value!r}" if is_plain else ""))
     elif field.type == "int" and value > field.maximum:
         yield Problem(where, "must be at most %d, not %d" % (field.maximum, value))
     elif field.choices and value and value not in field.choices:

@@ -94,4 +94,5 @@ def _assignment_problems(part: Mapping[str, Any], where: str) -> Iterator[Proble
     for position, assignment in enumerate(part.get("env") or []):
         name, equals, _value = assignment.partition("=")
         if not (name and equals):
-            yield Problem("%s.env[%d]" % (where, position), f"must have the form NAME=value, not {assignment!r}")
+            # The text may be a secret.
+            yield Problem("%s.env[%d]" % (where, position), "must have the form NAME=value")

@@ -77,8 +77,12 @@ class Proxy:
         try:
             parts = urllib.parse.urlsplit(proxy if "://" in proxy else "http://" + proxy)
             port = parts.port or _PORTS["http"]
-        except ValueError as error:
-            raise ProxyError(f"the proxy's address is invalid: {error}") from error
+        except ValueError:
+            # Python's message may quote a part of the password, so do not chain it either.
+            raise ProxyError(
+                "the proxy's address is invalid: use http://HOST:PORT, and escape special characters of a password, "
+                "such as %23 for #"
+            ) from None
         if parts.scheme != "http" or not parts.hostname:
             raise ProxyError(f"{parts.scheme}:// proxies are not supported: use http://HOST:PORT")
         #: Host and port, without credentials.

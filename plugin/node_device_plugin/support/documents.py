@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -69,7 +70,7 @@ def read_yaml(content: bytes) -> Any:
     # thousands of levels crash the process.
     collections.deque(yaml_events(content, merges=True), maxlen=0)
     try:
-        return yaml.load(content, Loader=_loader())  # noqa: S506 (a safe one)
+        return yaml.load(_stream(content), Loader=_loader())  # noqa: S506 (a safe one)
     except yaml.YAMLError as error:
         raise ValueError(_one_line(error)) from error
 
@@ -82,9 +83,14 @@ def yaml_events(content: bytes, merges: bool) -> Iterator[Any]:
     import yaml
 
     try:
-        yield from _checked(yaml.parse(content, Loader=_loader()), merges)
+        yield from _checked(yaml.parse(_stream(content), Loader=_loader()), merges)
     except yaml.YAMLError as error:
         raise ValueError(_one_line(error)) from error
+
+
+def _stream(content: bytes) -> io.BytesIO:
+    """The content as a file. Of bytes, PyYAML without libyaml quotes the line of an error, which may be a secret."""
+    return io.BytesIO(content)
 
 
 def _loader() -> Any:
@@ -96,7 +102,7 @@ def _loader() -> Any:
 
 def _one_line(text: Any) -> str:
     """A message of PyYAML in one line, without PyYAML's name for the document."""
-    return " ".join(str(text).split()).replace('in "<byte string>", ', "at ")
+    return " ".join(str(text).split()).replace('in "<file>", ', "at ")
 
 
 def write_yaml(data: Any) -> str:

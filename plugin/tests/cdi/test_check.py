@@ -152,7 +152,7 @@ EDITS = "devices.0.containerEdits."
             "deviceNodes[0].permissions: must contain only r, w and m, not 'rx'",
         ),
         (EDITS + "hooks.0.hookName", "later", "hooks[0].hookName: must be one of prestart, createRuntime"),
-        (EDITS + "hooks.0.env", ["x"], "hooks[0].env[0]: must have the form NAME=value, not 'x'"),
+        (EDITS + "hooks.0.env", ["x"], "hooks[0].env[0]: must have the form NAME=value"),
         (EDITS + "mounts.0.containerPath", None, "mounts[0].containerPath: is missing"),
         (EDITS + "mounts.0.host_path", "/x", "mounts[0].host_path: is not a field of CDI"),
         (EDITS + "deviceNodes.0.gid", 2**32, "deviceNodes[0].gid: must be at most 4294967295, not 4294967296"),
@@ -221,9 +221,7 @@ def test_files_are_read_as_runtimes_read_them(tmp_path: Path) -> None:
     write(tmp_path / "e.yaml", (yaml % "e").replace("kind", "Kind"))
     assert findings(tmp_path)["e.yaml"][0].startswith("Kind: is not a field of CDI")
     write(tmp_path / "d.yaml", (yaml % "d").replace("A=b", "5"))
-    assert findings(tmp_path)["d.yaml"] == [
-        "devices[0] (d).containerEdits.env[0]: must have the form NAME=value, not '5'"
-    ]
+    assert findings(tmp_path)["d.yaml"] == ["devices[0] (d).containerEdits.env[0]: must have the form NAME=value"]
 
 
 _BOMB = "- &a0 [0, 0]\n" + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))

@@ -65,6 +65,30 @@ def test_a_name_that_runtimes_read_alike_is_kept_and_another_is_reported(tmp_pat
         assert str(health.problem(name)).endswith("devices[1].name: " + UNCLEAR % ("8", "010", "name"))
 
 
+@pytest.mark.parametrize(
+    "edits",
+    [
+        # No YAML.
+        'env: ["TOKEN=CANARY]',
+        "env: [TOKEN=CANARY}",
+        'env: ["A=b" TOKEN=CANARY]',
+        'env: ["TOKEN=\\qCANARY"]',
+        # No spec.
+        "env: [{TOKEN: CANARY}]",
+        "env: [{name: TOKEN, value: CANARY}]",
+        "env: [[CANARY]]",
+        "env: ['TOKEN: CANARY']",
+        "env: [=CANARY]",
+        "hooks: [TOKEN=CANARY]",
+        "hooks: [{hookName: prestart, path: /x, env: [CANARY]}]",
+        "additionalGids: [{TOKEN: CANARY}]",
+    ],
+)
+def test_no_value_of_a_variable_is_in_a_message(edits: str) -> None:
+    (problem,) = said(spec("d", edits))
+    assert "CANARY" not in problem
+
+
 @pytest.mark.parametrize("name", ['"010"', "'010'", "!!str 010", "|-\n    010"])
 def test_a_name_in_quotes_is_its_text(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.yaml").write_text(spec(name))

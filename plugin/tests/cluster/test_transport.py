@@ -8,12 +8,13 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from node_device_plugin.cluster.api import Access, Api, Place, Unavailable
+from node_device_plugin.cluster.api import Access, Api, ApiError, Place, Unavailable
 
 PLACE = Place("configmaps", "one", "default")
 
@@ -135,3 +136,11 @@ def test_open_connections_end_with_the_client(server: Server, api: Api) -> None:
     while connection.fileno() >= 0:
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("mark", ["#", "/", "?"])
+def test_an_invalid_address_of_a_proxy_is_said_without_its_password(mark: str) -> None:
+    proxy = f"http://user:CANARY{mark}word@proxy.example:3128"
+    with pytest.raises(ApiError, match="the proxy's address is invalid") as raised:
+        Api(Access("https://api.example", ssl.create_default_context(), {}, proxy))
+    assert "CANARY" not in "".join(traceback.format_exception(raised.type, raised.value, raised.tb))

@@ -15,7 +15,7 @@ import uuid
 
 from .. import cdi_needed, node_code, plugin_command
 from ..ledger import Ledger, LedgerConflict, sha256, stored
-from ..managed import add_file
+from ..managed import Report, add_file
 from ..node_device_plugin.support.directory_names import CDI_DIRS
 from ..node_device_plugin.support.kubelet_process import running_kubelet
 from ..node_device_plugin.support.node_process import NotTrusted
@@ -23,7 +23,6 @@ from ..runtime_facts import runtime_facts, socket_of, written_since
 from ..transaction import launch
 from ..transaction.plan import Places, Plan
 from ..writable import obstacle
-from . import files
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "absent", "recovered"], "default": "present"},
@@ -235,7 +234,10 @@ class _Role:
         return {"changed": False, "msg": kept, "kept": reasons}
 
     def _put_back(self):
-        return files.converge(self._node, {"owner": OWNER, "files": []})
+        with self._node.ledger() as ledger:
+            managed = self._node.managed(ledger, OWNER)
+            managed.report = _OurLines()
+            return self._node.answer(managed.converge([]))
 
     def _restart(self, reason, changes, undo=False):
         """Change the files and restart the daemon, if the module may. Return the answer.
@@ -313,8 +315,6 @@ class _Role:
 
     def _told(self, reason, changes):
         """Return what check mode answers to a restart, and warn about what the restart also does."""
-        from node_device_plugin.runtime.configuration.diff import diff
-
         config = self._runtime["config"]
         different = [change for change in changes if change.before != change.after]
         if config.get("other_names") and config["real_path"] in [change.path for change in different]:
@@ -328,7 +328,7 @@ class _Role:
             "changed": True,
             "restarted": True,
             "msg": f"{reason}: {self._runtime['unit']} is restarted",
-            "diff": [{"path": change.path, "prepared": diff(change)} for change in different],
+            "diff": list(map(_shown, different)),
         }
 
     def _not_applied(self, why):
@@ -344,6 +344,28 @@ class _Role:
             f"by its time, {path} was changed after {self._adapter.name} started: a restart also applies that change"
             for path in written_since(self._runtime["pid"], self._adapter.read_at_start)
         ]
+
+
+class _OurLines(Report):
+    """A report whose diffs have only our lines, because any other line of a runtime's file may have a secret."""
+
+    def add_diff(self, path, before, after):
+        from node_device_plugin.runtime.configuration.cdi import Change
+
+        contents = [(state or {}).get("content") for state in (before, after)]
+        if contents[0] == contents[1]:
+            # A directory, a mode or an owner.
+            super().add_diff(path, before, after)
+        else:
+            # Someone else may have written a file that is not UTF-8.
+            texts = [(content or b"").decode("utf-8", "replace") for content in contents]
+            self.diffs.append(_shown(Change(path, *texts)))
+
+
+def _shown(change):
+    from node_device_plugin.runtime.configuration.diff import diff
+
+    return {"path": change.path, "prepared": diff(change)}
 
 
 def _text_before(entry):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pathlib
 import subprocess
 import sys
 import types
@@ -248,3 +249,81 @@ def test_no_byte_of_a_secret_leaves_the_node(machine, text):
         assert undone["restarted"] is True
     else:
         assert done["problems"]
+
+
+STOPPED = {"socket": "/run/x.sock", "problem": "connection refused"}
+
+
+def stopped(node):
+    return STOPPED
+
+
+def stopped_after_a_change_by_someone_else(node):
+    node.config.write_text(node.config.read_text() + "# CANARY\n")
+    return STOPPED
+
+
+def stopped_with_a_file_that_is_not_utf_8(node):
+    node.config.write_bytes(node.config.read_bytes() + b"# CANARY \xff\n")
+    return STOPPED
+
+
+def stopped_without_the_file(node):
+    node.config.unlink()
+    return STOPPED
+
+
+def with_another_root_file(node):
+    facts = node.facts()
+    return {**facts, "config": {**facts["config"], "real_path": str(node.config.parent / "other.toml")}}
+
+
+def with_keys_that_someone_else_restored(node):
+    node.config.write_text(node.config.read_text().replace("enable_cdi = true", "enable_cdi = false") + "# CANARY\n")
+    return node.facts()
+
+
+@as_root
+@pytest.mark.parametrize("check_mode", [False, True])
+@pytest.mark.parametrize(
+    ("runtime", "is_kept"),
+    [
+        (stopped, False),
+        (stopped_after_a_change_by_someone_else, True),
+        (stopped_with_a_file_that_is_not_utf_8, True),
+        (stopped_without_the_file, True),
+        (with_another_root_file, False),
+        (with_keys_that_someone_else_restored, True),
+    ],
+)
+def test_no_secret_leaves_the_node_if_files_are_put_back_without_a_restart(machine, runtime, is_kept, check_mode):
+    text = PLAIN + SECRETS.partition("\n  containerd.default")[2].partition("\n")[2]
+    node = machine(text)
+    assert node.converge()["restarted"] is True
+    facts = runtime(node)
+    answer = node.converge(check_mode, {"runtime": facts}, state="absent")
+    path = f"{node.config}.node-devices-before" if is_kept else str(node.config)
+    assert (answer["changed"], answer["written"], answer["removed"]) == (True, [path] * is_kept, [path] * (not is_kept))
+    assert "CANARY" not in json.dumps(answer)
+    (diff,) = answer["diff"]
+    assert (diff["path"], set(diff)) == (path, {"path", "prepared"})
+    changed = ["+(hidden)"] if is_kept else ["-  enable_cdi = true", "+  enable_cdi = false"]
+    assert set(changed) <= set(diff["prepared"].splitlines())
+    if not check_mode:
+        assert pathlib.Path(path).read_text() == text
+
+
+@as_root
+def test_no_secret_leaves_the_node_if_a_restart_undoes_only_some_files(machine):
+    node = machine(PLAIN)
+    unread = node.config.parent / "unread.toml"
+    assert node.converge()["restarted"] is True
+    unread.write_text("ours, CANARY")
+    with ledgers.Ledger() as ledger:
+        before = ledgers.storable({**ledgers.state_of(str(unread)), "content": b"theirs, CANARY"})
+        entry = {"kind": "file", "owner": "cdi_runtime", "sha256": ledgers.sha256(b"ours, CANARY"), "mode": 0o644}
+        ledger.entries[str(unread)] = {**entry, "before": before}
+        ledger.save()
+    answer = node.converge(state="absent")
+    assert (answer["restarted"], unread.read_text(), node.config.read_text()) == (True, "theirs, CANARY", PLAIN)
+    assert "CANARY" not in json.dumps(answer)
