@@ -63,7 +63,7 @@ class Node:
         self._about_to: Any = lambda takes_space: None
         # Shim and container.
         self._container = (os.getppid(), os.getppid())
-        #: When the container ended (seconds since the epoch), and whether the runtime notices that only after a restart.
+        #: When the container ended (seconds since the epoch). Whether the runtime notices this only after a restart.
         self.finished_at = math.inf
         self.is_unnoticed = False
         self.config.parent.mkdir(parents=True)

@@ -60,6 +60,14 @@ async def until(condition: Callable[[], Any], seconds: float = 20.0) -> float:
     return time.monotonic() - began
 
 
+async def rest(api: FakeApi) -> None:
+    """Return when nobody has written for half a second."""
+    count = -1
+    while count != len(api.writes):
+        count = len(api.writes)
+        await asyncio.sleep(0.5)
+
+
 def devices(api: FakeApi) -> list[str]:
     with api.news:
         return sorted(device["name"] for each in api.slices.values() for device in each["spec"].get("devices", ()))
@@ -588,13 +596,13 @@ async def test_two_instances_agree_and_then_rest(api: FakeApi) -> None:
     async with running(api, pool(200)) as one, running(api, pool(200)) as other:
         await until(has(api, 200))
         await until(lambda: one.problem is None and other.problem is None)
-        await asyncio.sleep(0.5)
+        await rest(api)
         assert len(api.slices) == 4
         api.writes.clear()
         one.publish([pool(100)])
         other.publish([pool(100)])
         await until(has(api, 100))
-        await asyncio.sleep(1)
+        await rest(api)
         number = len(api.writes)
         await asyncio.sleep(0.5)
         assert len(api.writes) == number
@@ -613,9 +621,9 @@ async def test_a_name_that_another_node_took_is_not_needed(api: FakeApi, number:
         instances = [await stack.enter_async_context(running(api, pool(130))) for _instance in range(number)]
         await until(lambda: len(api.slices) == 6 and len(devices(api)) == 130)
         await until(lambda: all(each.problem is None for each in instances))
-        await asyncio.sleep(0.5)
+        await rest(api)
     # A thread may still write after its publisher has ended.
-    await asyncio.sleep(0.5)
+    await rest(api)
     names, count = set(api.slices), len(api.writes)
     assert len(names - stolen) == 3
     # The other names stay over a restart.
