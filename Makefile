@@ -111,6 +111,7 @@ unit:
 # Slow tests: hundreds of restarts, kills at every step, random inputs, whole plays.
 FAULTS := plugin/tests/faults plugin/tests/runtime/configuration/test_toml_edit.py \
   $(addprefix tests/unit/,packaging/bundle/test_locked_wheels.py lab/test_kind.py bench/test_plays.py bench/test_controller.py \
+  $(addprefix playbooks/,test_failing_hosts.py test_arguments_of_the_preflight.py) \
   $(addprefix plugins/,module_utils/transaction plugin_utils/fleet/test_fleet_page.py))
 
 .PHONY: faults

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import functools
 import os
@@ -82,16 +81,18 @@ class BoundedCalls:
         """
         answers: dict[Key, T | Exception] = {}
         own: list[_Worker[T]] = []
-        due = dict(calls)
-        while due:
-            self._workers = [worker for worker in self._workers if not worker.is_back]
+        while True:
             for worker in own:
                 answers.update(worker.answers)
-            due = {key: function for key, function in due.items() if key not in answers}
+            due = {key: function for key, function in calls if key not in answers}
+            if not due:
+                return answers
+            self._workers = [worker for worker in self._workers if not worker.is_back]
             under_way = {key: worker for worker in self._workers for key in worker.keys}
-            hanging = [worker.current for worker in self._workers if worker.is_given_up]
-            of_group = collections.Counter(key.group for key in hanging)
-            ready = [call for call in due.items() if call[0] not in under_way and of_group[call[0].group] < self._most]
+            hanging = [worker.current.group for worker in self._workers if worker.is_given_up]
+            ready = [
+                call for call in due.items() if call[0] not in under_way and hanging.count(call[0].group) < self._most
+            ]
             awaited = {key: under_way[key] for key in due if key in under_way}
             if ready and len(hanging) < self._most_at_all:
                 try:
@@ -109,7 +110,6 @@ class BoundedCalls:
             else:
                 number = len(hanging) if ready else self._most
                 answers.update(dict.fromkeys(due, NoAnswer("was not started, because %d other calls hang" % number)))
-        return answers
 
     async def _late_among(self, awaited: Mapping[Key, _Worker[Any]], busy: float) -> dict[Key, float]:
         """Wait ``patience`` seconds or until one call is done or late. Returns the late calls with their limits."""
