@@ -98,6 +98,7 @@ class Publisher:
         self._due, self._new = asyncio.Event(), asyncio.Event()
         #: Whether the API server stores taints; None if it is not known.
         self._has_taints: bool | None = None
+        self._told_of_taints = False
         #: What was sent for a slice, and what the API server made of it, where the two differ.
         self._altered: dict[str, tuple[Any, Any]] = {}
         #: Names that objects of others have, and the names that our slices get instead.
@@ -335,9 +336,19 @@ class Publisher:
                     metadata.pop(key, None)
                 answer = await in_thread(api.dry().create, _SLICES, {**new, "metadata": metadata})
                 with _understood(api, _SLICES):
-                    self._has_taints = tainted(answer) == tainted(new)
+                    has_taints = tainted(answer) == tainted(new)
+                if has_taints:
+                    self._has_taints = True
+                else:
+                    self._do_without_taints()
                 return True
         return False
+
+    def _do_without_taints(self) -> None:
+        self._has_taints = False
+        if not self._told_of_taints:
+            log.info("the API server stores no taints: an unhealthy device leaves its ResourceSlice")
+            self._told_of_taints = True
 
     async def _do(self, api: Api, write: Write) -> None:
         old, new = write
@@ -392,7 +403,7 @@ class Publisher:
         name = answer["metadata"]["name"]
         if tainted(sent) - tainted(answer):
             # Another API server of the cluster, which drops taints.
-            self._has_taints = False
+            self._do_without_taints()
             self._changed()
         if content(answer) == content(sent):
             self._altered.pop(name, None)

@@ -23,6 +23,7 @@ from node_device_plugin.kubelet.dra.slices import Pool, SliceDevice
 from .fake_api import FakeApi, serving
 
 DRIVER = DraDriver("dra.example.com", "w1", "")
+NO_TAINTS = "the API server stores no taints: an unhealthy device leaves its ResourceSlice"
 
 
 def pool(number: int, name: str = "w1/camera.example.com") -> Pool:
@@ -444,7 +445,10 @@ async def test_an_unhealthy_device_stays_with_a_taint_until_it_is_healthy(api: F
     assert {each["spec"]["pool"]["generation"] for each in api.slices.values()} == {1}
 
 
-async def test_where_the_server_drops_taints_an_unhealthy_device_is_never_there(api: FakeApi) -> None:
+async def test_where_the_server_drops_taints_an_unhealthy_device_is_never_there(
+    api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     api.admit = drop_taints
     seen: list[list[str]] = []
     api.stored = lambda _name: seen.append(devices(api))
@@ -458,15 +462,25 @@ async def test_where_the_server_drops_taints_an_unhealthy_device_is_never_there(
         api.admit = lambda _object: None
         publisher.set_registered(True)
         await until(lambda: tainted(api) == {"d2"})
+        # And one after it has not.
+        api.admit = drop_taints
+        publisher.set_registered(True)
+        publisher.publish([sick(3, "d1")])
+        await until(lambda: devices(api) == ["d0", "d2"])
+    assert [each.getMessage() for each in caplog.records].count(NO_TAINTS) == 1
 
 
-async def test_a_server_that_drops_taints_beside_one_that_does_not(api: FakeApi) -> None:
+async def test_a_server_that_drops_taints_beside_one_that_does_not(
+    api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     async with running(api, sick(3, "d1")) as publisher:
         await until(lambda: tainted(api) == {"d1"})
         api.admit = drop_taints
         publisher.publish([sick(4, "d1")])
         await until(lambda: devices(api) == ["d0", "d2", "d3"])
         await until(lambda: publisher.problem is None)
+    assert [each.getMessage() for each in caplog.records].count(NO_TAINTS) == 1
 
 
 async def test_a_slice_that_is_gone_has_no_problem(api: FakeApi) -> None:
