@@ -24,8 +24,9 @@ _WITHHELD = ("held by ", "the kubelet has not said yet", "two ids lead to one de
 class Serving(NamedTuple):
     """A reading of the served resources.
 
-    resources: maps each name to {"registered": whether the kubelet keeps a stream open, "devices": (state, reason) by
-        id}. None if no plugin answers; ``problem`` then says why.
+    resources: maps each name to {"registered": whether the kubelet keeps a stream open, or has the DRA driver
+        registered; "by_claim": whether the DRA driver serves it; "devices": (state, reason) by id}. None if no plugin
+        answers; ``problem`` then says why.
     listed: maps each resource to its allocatable ids; None if no kubelet answers.
     not_ready: a sentence for each reason why the plugin is not ready.
     """
@@ -58,6 +59,8 @@ def _read(data):
     resources = {
         resource["name"]: {
             "registered": resource["registered"],
+            # An earlier release's plugin does not tell the API.
+            "by_claim": resource.get("api") == "dra",
             "devices": {device["id"]: (device["state"], device["reason"]) for device in resource["devices"]},
         }
         for resource in plugin["resources"]
@@ -87,7 +90,8 @@ def missing(before, now):
             sentences.append(f"{name} is not served")
             continue
         if resource["registered"] and not there["registered"]:
-            sentences.append(f"{name}: the kubelet has no ListAndWatch stream open")
+            lacks = "has not registered the DRA driver" if there["by_claim"] else "has no ListAndWatch stream open"
+            sentences.append(f"{name}: the kubelet {lacks}")
         elif before.listed is not None and now.listed is not None:
             gone = set(before.listed.get(name, ())) - set(now.listed.get(name, ()))
             # A share's id consists of the device's id, `::` and a number.

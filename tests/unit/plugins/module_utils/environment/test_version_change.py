@@ -63,6 +63,7 @@ def seen(*resources, listed=None, not_ready=()):
     known = {
         each["name"]: {
             "registered": each["registered"],
+            "by_claim": each.get("api") == "dra",
             "devices": {device["id"]: (device["state"], device["reason"]) for device in each["devices"]},
         }
         for each in resources
@@ -89,6 +90,11 @@ BOTH = {"x/r": ["a", "b"]}
             seen(GOOD),
             seen(resource(registered=False, a="healthy", b="healthy")),
             ["x/r: the kubelet has no ListAndWatch stream open"],
+        ),
+        (
+            seen(GOOD),
+            seen({**resource(registered=False, a="healthy", b="healthy"), "api": "dra"}),
+            ["x/r: the kubelet has not registered the DRA driver"],
         ),
         (seen(GOOD), seen(resource(a="healthy", b=("unhealthy", "gone"))), ["x/r: b is unhealthy, gone"]),
         (seen(GOOD), seen(resource(a="healthy")), ["x/r: b is missing"]),
@@ -654,6 +660,16 @@ def test_a_command_that_gives_no_status_is_described(tmp_path, script, problem):
     command.write_text("#!/bin/sh\n%s\n" % script)
     command.chmod(0o755)
     assert serving.ask(str(tmp_path), CONFIG).problem == "%s status: %s" % (command, problem)
+
+
+def test_a_status_tells_which_resources_the_dra_driver_serves(tmp_path):
+    command = tmp_path / "bin" / "node-device-plugin"
+    command.parent.mkdir()
+    served = [{**resource("x/dra"), "api": "dra"}, {**resource("x/plugin"), "api": "device_plugin"}, resource("x/old")]
+    command.write_text(f"#!/bin/sh\necho '{answer(*served)}'\n")
+    command.chmod(0o755)
+    found = serving.ask(str(tmp_path), CONFIG).resources
+    assert {name: each["by_claim"] for name, each in found.items()} == {"x/dra": True, "x/plugin": False, "x/old": False}
 
 
 def test_another_roots_change_is_its_own(node, tmp_path):
