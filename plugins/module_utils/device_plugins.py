@@ -20,8 +20,15 @@ _MOST_ENTRIES = 10000
 _OWN_DIRECTORY = "node-device-plugin"
 _UNIT = "node-device-plugin.service"
 # A DRA driver's socket for the kubelet is <driver>-reg.sock or <driver>-<pod uid>-reg.sock. CSI drivers use the same
-# directory and ending. Source: package kubeletplugin of k8s.io/dynamic-resource-allocation.
-_REGISTRATION = re.compile(r"(?P<driver>[a-z0-9.-]+?)(-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?-reg\.sock")
+# directory and ending. From Kubernetes 1.37 on, a path that would be too long has a hash of the uid, in base64. A hash
+# without a capital letter or underscore (one of 400) is taken for a part of the name. A name of more than about 50
+# characters is not in the path at all, so such a driver is not found. Source: function RollingUpdateRegistrarSocketFile
+# of package kubeletplugin of k8s.io/dynamic-resource-allocation.
+_REGISTRATION = re.compile(
+    r"(?P<driver>[a-z0-9.-]+?)"
+    r"(-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|-(?=[a-z0-9-]*[A-Z_])[A-Za-z0-9_-]{11})?"
+    r"-reg\.sock"
+)
 
 
 def device_plugin_facts(directory, registry, proc="/proc"):

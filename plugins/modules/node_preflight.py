@@ -80,7 +80,8 @@ options:
   mode:
     description:
       - How the plugin should run on this node. Unless O(takeover) is set, the action fails if another device plugin, or
-        this plugin in the other mode, serves resources of O(declaration). Read by the action.
+        this plugin in the other mode, serves resources of O(declaration). It always fails if another DRA driver has
+        the name of the declared one. Read by the action.
     type: str
     choices: [service, daemonset]
   kubeconfig:

@@ -42,10 +42,12 @@ def problems(asked: Asked, facts: Mapping[str, Any], present: Mapping[str, Any],
             found += without_dra(asked.declared.get("dra"), facts, asked.dynamic_cdi_dir)
     if asked.cdi and "runtime" in asked.requires:
         found += [problem for answer in _answers(facts, "cdi_specs") for problem in answer.get("crashing", ())]
+    if asked.declared and asked.mode:
+        driver = (asked.declared.get("dra") or {}).get("name", "")
+        found += same_driver(facts["device_plugins"]["drivers"], driver)
     if asked.declared and asked.mode and not asked.takeover:
         names = [resource["name"] for resource in asked.declared["resources"]]
-        driver = (asked.declared.get("dra") or {}).get("name", "")
-        found += taken(facts["device_plugins"], names, asked.mode, asked.declared["foreign_kinds"], driver)
+        found += taken(facts["device_plugins"], names, asked.mode, asked.declared["foreign_kinds"])
     return found + (list(drain.obstacles(asked.drain, bool(asked.kubeconfig))) if asked.drain else [])
 
 
@@ -204,22 +206,27 @@ def _moved(claims: Iterable[Mapping[str, Any]], driver: str, cdi_dir: str) -> It
         )
 
 
-def taken(
-    plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterable[str] = (), driver: str = ""
-) -> Iterator[str]:
-    """Yield one message if our plugin runs in another mode, and for other plugins that serve declared devices.
+def same_driver(drivers: Iterable[str], driver: str) -> Iterator[str]:
+    """Yield one message if another DRA driver has the name of ours, which no takeover makes right.
 
-    plugins: the facts of the module node_preflight. names: the declared resources. mode: service or daemonset.
-    kinds: the CDI kinds of other programs whose devices are declared. driver: the name of our DRA driver, if declared.
-    Slices that a former driver of this name left are in nobody's way: the plugin deletes them.
+    drivers: that listen on the node. driver: the name of our DRA driver; empty if none is declared. Slices that a
+    former driver of this name left are in nobody's way: the plugin deletes them.
     """
-    yield from other_mode(plugins, mode)
-    if driver in plugins["drivers"]:
+    if driver in drivers:
         yield (
             f"another DRA driver named {driver} runs on this node, and each of the two would delete the other's "
             "ResourceSlices: end the pods with its claims and remove it, or set another dra.driver in "
             "node_devices_settings"
         )
+
+
+def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterable[str] = ()) -> Iterator[str]:
+    """Yield one message if our plugin runs in another mode, and for other plugins that serve declared devices.
+
+    plugins: the facts of the module node_preflight. names: the declared resources. mode: service or daemonset.
+    kinds: the CDI kinds of other programs whose devices are declared.
+    """
+    yield from other_mode(plugins, mode)
     ours = (plugins["instance"] or {"resources": []})["resources"]
     foreign = [name for name in names if name in plugins["registered"] and name not in ours]
     if foreign and plugins["others"]:

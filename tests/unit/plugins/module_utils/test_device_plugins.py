@@ -14,7 +14,10 @@ import threading
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_plugins
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import taken
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import Asked
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import problems, same_driver, taken
+
+from node_device_plugin.kubelet import plugin_watcher
 
 SERIAL, KVM = "devices.example.com/serial", "devices.example.com/kvm"
 
@@ -109,6 +112,29 @@ def test_drivers(directory):
 
 
 @pytest.mark.parametrize(
+    ("stem", "drivers"),
+    [
+        # A long name with the hash of the pod's uid, as package kubeletplugin of Kubernetes 1.37 makes it.
+        ("accelerator.of.a.vendor.example.com-q3-_Zk0vXwE", ["accelerator.of.a.vendor.example.com"]),
+        # The name itself may have a part of eleven characters.
+        ("gpu.example.com-accelerator", ["gpu.example.com-accelerator"]),
+        # The shortest form is a hash of the driver's name and the uid.
+        ("dra-R2tq0Zk3vXwEyB7hLmN_1A", []),
+    ],
+)
+def test_drivers_whose_socket_has_a_hash(directory, stem, drivers):
+    with listening(directory / f"{stem}-reg.sock"):
+        assert device_plugin_facts("/none", str(directory))["drivers"] == drivers
+
+
+@pytest.mark.parametrize("instance", ["", "0a1b2c"])
+@pytest.mark.parametrize("name", ["nodedevices.kubernetes", "x-reg", "example.com/a-reg"])
+def test_the_plugin_s_own_sockets_are_no_other_driver_s(directory, name, instance):
+    with listening(pathlib.Path(plugin_watcher.socket_path(str(directory), name, instance))):
+        assert device_plugin_facts("/none", str(directory / plugin_watcher.DIRECTORY))["drivers"] == []
+
+
+@pytest.mark.parametrize(
     ("kinds", "drivers", "count"),
     [
         (["nvidia.com/gpu"], ["gpu.nvidia.com"], 1),
@@ -165,10 +191,24 @@ def test_ours_in_the_other_mode_beside_the_plugin_of_a_vendor():
 
 
 def test_another_driver_has_the_name():
-    there = plugins(drivers=["gpu.intel.com", "gpu.nvidia.com"])
-    (sentence,) = taken(there, [SERIAL], "service", driver="gpu.nvidia.com")
+    (sentence,) = same_driver(["gpu.intel.com", "gpu.nvidia.com"], "gpu.nvidia.com")
     assert sentence.startswith("another DRA driver named gpu.nvidia.com runs on this node, and each of the two would")
-    assert list(taken(there, [SERIAL], "service", driver="nvidia.com")) == []
+    assert list(same_driver(["gpu.intel.com", "gpu.nvidia.com"], "nvidia.com")) == []
+
+
+@pytest.mark.parametrize("takeover", [False, True])
+def test_a_takeover_takes_no_driver_s_name(takeover):
+    """It takes the resources of another device plugin."""
+    driver = {"name": "gpu.nvidia.com", "kubeconfig": "/k"}
+    declared = {"resources": [{"name": SERIAL}], "foreign_kinds": [], "dra": driver}
+    asked = Asked(declared, [], None, "service", takeover, None, "n", {}, None, True, False, {})
+    facts = {"uid": 1000, "device_plugins": plugins("pod", [SERIAL], [SERIAL], drivers=["gpu.nvidia.com"])}
+    present = {"uid": 0, "ledger_problem": None, "kubelet_problem": None}
+    found = problems(asked, facts, present, runs_units=True)
+    assert [each.split(" runs on this node")[0] for each in found] == [
+        "another DRA driver named gpu.nvidia.com",
+        *([] if takeover else ["the plugin"]),
+    ]
 
 
 def test_another_plugin_has_the_name():
