@@ -669,7 +669,8 @@ def test_a_status_tells_which_resources_the_dra_driver_serves(tmp_path):
     command.write_text(f"#!/bin/sh\necho '{answer(*served)}'\n")
     command.chmod(0o755)
     found = serving.ask(str(tmp_path), CONFIG).resources
-    assert {name: each["by_claim"] for name, each in found.items()} == {"x/dra": True, "x/plugin": False, "x/old": False}
+    by_claim = {name: each["by_claim"] for name, each in found.items()}
+    assert by_claim == {"x/dra": True, "x/plugin": False, "x/old": False}
 
 
 def test_another_roots_change_is_its_own(node, tmp_path):
