@@ -32,6 +32,6 @@ $controller/bin/ansible-playbook -i inventory cluster.yml | tee run
 grep 'own-worker1 *: .*changed=0 ' run
 test "$(grep -c 'devices.example.com/null .* proven' run)" = 2
 
-$controller/bin/ansible-playbook -i inventory nodedevices.kubernetes.uninstall -e node_devices_hosts=workers
+#sh docs/collection.md | In your own playbook | 0
 cd
 destroy own-worker1 own-worker2
