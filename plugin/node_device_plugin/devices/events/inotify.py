@@ -16,6 +16,7 @@ _ADD_OR_REMOVE = 0x00000040 | 0x00000080 | 0x00000100 | 0x00000200  # IN_MOVED_F
 _CLOSE_WRITE = 0x00000008
 _SELF = 0x00000400 | 0x00000800  # IN_DELETE_SELF, IN_MOVE_SELF
 _ONLYDIR = 0x01000000
+_MASK_ADD = 0x20000000
 _OVERFLOW = 0x00004000
 _IGNORED = 0x00008000
 _MOVE_SELF = 0x00000800
@@ -40,6 +41,7 @@ class Inotify:
             number = ctypes.get_errno()
             raise OSError(number, "inotify: " + os.strerror(number))
         self._descriptors: dict[str, int] = {}
+        self._of_files: frozenset[str] = frozenset()
 
     def fileno(self) -> int:
         return self._fd
@@ -72,13 +74,15 @@ class Inotify:
     def _due(self, directories: Iterable[str], of_files: Iterable[str]) -> list[tuple[str, _Add]]:
         files = frozenset(of_files)
         wanted = files.union(directories)
-        for path in self.watched - wanted:
+        # A mask loses nothing, so all watches end if files of a directory no longer count.
+        for path in self.watched - (wanted if files >= self._of_files else frozenset()):
             self._leave(path)
-        # Add every directory each time, because a link in its path may change without an event. If
-        # two paths lead to one directory, the later path sets the mask.
+        self._of_files = files
+        # Add every directory each time, because a link in its path may change without an event. Two paths may lead to
+        # one directory, and a slow call may be overtaken, so only a path with files sets the whole mask.
         return [
-            (path, functools.partial(self._add, path, _ENTRIES | (_CLOSE_WRITE if path in files else 0)))
-            for path in sorted(wanted, key=lambda path: (path in files, path))
+            (path, functools.partial(self._add, path, _ENTRIES | (_CLOSE_WRITE if path in files else _MASK_ADD)))
+            for path in sorted(wanted)
         ]
 
     def _add(self, path: str, mask: int) -> tuple[int, int]:

@@ -7,12 +7,13 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Callable, Union
+from typing import Any, Callable, Union
 
 import pytest
 
 from node_device_plugin.devices.events import inotify, uevents
 from node_device_plugin.devices.events.watch import Watch
+from node_device_plugin.support.bounded_calls import BoundedCalls
 
 #: A device that every machine has; its "uevent" sends a message as the kernel does (Documentation/ABI, sysfs-uevent).
 UEVENT_OF_NULL = "/sys/devices/virtual/mem/null/uevent"
@@ -93,6 +94,29 @@ async def test_files_are_news_by_whichever_path_they_are_asked_for(tmp_path: Pat
             await watch.look_at([directory], buses=False, of_files=[of_files])
             (tmp_path / "real" / "file").write_text("written in place")
             assert await happens(watch)
+
+
+class Overtaking(BoundedCalls):
+    """Runs the last call first, as if each call were slow and the next one overtook it."""
+
+    async def run(self, calls: Any, waits: bool = True) -> Any:
+        return {key: call() for key, call in reversed(calls)}
+
+
+async def test_a_call_that_is_overtaken_loses_no_files(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to("real")
+    (tmp_path / "real" / "file").touch()
+    real, alias = str(tmp_path / "real"), str(tmp_path / "alias")
+    for directory, of_files in ((real, alias), (alias, real)):
+        found = inotify.Inotify()
+        await found.watch([directory], [of_files], Overtaking())
+        (tmp_path / "real" / "file").write_text("written in place")
+        assert found.read()
+        await found.watch([directory, of_files], [], Overtaking())
+        (tmp_path / "real" / "file").write_text("files do not count any more")
+        assert not found.read()
+        found.close()
 
 
 async def test_what_is_watched_no_more_is_no_news_and_what_is_not_there_is_left_out(tmp_path: Path) -> None:
