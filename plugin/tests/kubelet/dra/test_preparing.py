@@ -483,6 +483,9 @@ async def test_an_api_server_that_answers_too_late_counts_as_away(
         assert "the API server did not answer in 0.1 s" in caplog.text
         goes_on.set()
         monkeypatch.undo()
+        # The threads of the calls end one after the other.
+        while (await kubelet.prepare(asked("u1")))["u1"].error:
+            await asyncio.sleep(0.01)
         await kubelet.prepared("u1")
 
 
