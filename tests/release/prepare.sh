@@ -21,6 +21,23 @@ YAML
   for node in "${@%=*}"; do traces "$node" >"before-$node"; done
 }
 
+# Boots a cluster's nodes, for kubectl.
+cluster() {
+  cat >>lab/cluster.yml <<'YAML'
+lab_nodes:
+  vars: {lab_node_network: bridge, lab_node_kubelet: installed, lab_cluster_kubeconfig: ~/.kube/config}
+YAML
+  boot "${@/%/=trixie}"
+  mkdir ~/.kube
+  cat >cluster.yml <<'YAML'
+- hosts: lab_nodes
+  gather_facts: false
+  roles: [nodedevices.lab.lab_cluster]
+YAML
+  $controller/bin/ansible-playbook -i lab cluster.yml
+  export PATH="$KUBERNETES_BIN_DIR:$PATH"
+}
+
 # Runs a command on a node.
 on() { podman exec --interactive "$@"; }
 

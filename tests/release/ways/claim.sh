@@ -1,19 +1,7 @@
 # A cluster of the user's, whose pod gets the camera that its claim selects. nodes: claim-control-plane claim-worker
-cat >>lab/cluster.yml <<'YAML'
-lab_nodes:
-  vars: {lab_node_network: bridge, lab_node_kubelet: installed, lab_cluster_kubeconfig: ~/.kube/config}
-YAML
-boot claim-control-plane=trixie claim-worker=trixie
-mkdir ~/.kube
-cat >cluster.yml <<'YAML'
-- hosts: lab_nodes
-  gather_facts: false
-  roles: [nodedevices.lab.lab_cluster]
-YAML
-$controller/bin/ansible-playbook -i lab cluster.yml
+cluster claim-control-plane claim-worker
 on claim-worker mknod /dev/video0 c 1 3
 on claim-worker mknod /dev/video2 c 1 5
-export PATH="$KUBERNETES_BIN_DIR:$PATH"
 
 mkdir -p inventory/group_vars
 echo 'node_devices: {hosts: {claim-worker: }}' >inventory/hosts.yml
