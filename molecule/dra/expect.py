@@ -67,7 +67,8 @@ def unused_claim_still_prepared(cluster: Cluster) -> None:
 def force_deleted(cluster: Cluster) -> None:
     """Delete a pod by force while its container goes on, and give its device to the next pod.
 
-    Both containers note when they have the device.
+    Both containers note when they have the device. A new claim and a new pod under the names of the deleted ones wait,
+    too: the kubelet refuses them, because it has not released the old claim.
     """
     delete_pod(cluster, "chooses", "rear")
     note = "while :; do read now rest < /proc/uptime; echo %s $now >> /uses; sleep 0.1; done"
@@ -81,11 +82,23 @@ def force_deleted(cluster: Cluster) -> None:
     create_pod(cluster, "follower", claim="follower", script=note % "follower", notes=True)
     until(lambda: cluster.ask("GET", f"{PODS}/follower")["spec"].get("nodeName"), bool)
     print(f"the device is allocated again after {time.monotonic() - begin:.1f} s")
+    delete_object(cluster, f"{CLAIMS}/stubborn")
+    until(
+        lambda: [claim["metadata"]["name"] for claim in cluster.ask("GET", CLAIMS)["items"]],
+        lambda there: "stubborn" not in there,
+    )
+    create_claim(cluster, "stubborn", {"dongle": (DONGLE, "")})
+    create_pod(cluster, "stubborn", claim="stubborn", script="ls /dev | grep -e camera -e dongle; exec sleep 3600")
     said = refusal(cluster, "follower")
     assert "is still prepared for claim default/stubborn, which the kubelet has not released yet" in said, said
     until_running(cluster, "follower", after=0)
     print(f"the next pod runs after {time.monotonic() - begin:.1f} s: {said}")
-    delete_pod(cluster, "follower", "stubborn", "follower")
+    said = refusal(cluster, "stubborn", "old ResourceClaim with same name stubborn and different UID")
+    until_running(cluster, "stubborn", after=0)
+    until_printed(cluster, "stubborn", "dongle\n")
+    print(f"the new pod of the old name runs after {time.monotonic() - begin:.1f} s: {said}")
+    delete_pod(cluster, "follower", "follower")
+    delete_pod(cluster, "stubborn", "stubborn")
 
 
 def devices_to_the_right_containers(cluster: Cluster) -> None:
@@ -189,6 +202,14 @@ def pod_without_a_scheduler(cluster: Cluster) -> None:
     spec = {**_limited("ls /dev | grep camera || echo none; exec sleep 3600"), "nodeName": NODE}
     cluster.ask("POST", PODS, {"metadata": {"name": "by-name"}, "spec": spec})
     until_printed(cluster, "by-name", "none\n")
+
+
+def static_pod_is_gone(cluster: Cluster) -> None:
+    """Wait until the kubelet has ended the static pod, whose object comes back when somebody else deletes it."""
+    until(
+        lambda: [pod["metadata"]["name"] for pod in cluster.ask("GET", PODS)["items"]],
+        lambda there: f"by-file-{NODE}" not in there,
+    )
 
 
 def registers_after_kubelet_restart(cluster: Cluster) -> None:
@@ -328,6 +349,7 @@ if __name__ == "__main__":
         ten_pods_at_once,
         device_plugin_and_dra_nodes_together,
         pod_without_a_scheduler,
+        static_pod_is_gone,
         registers_after_kubelet_restart,
         pod_to_be_deleted,
         deleted_while_kubelet_down,

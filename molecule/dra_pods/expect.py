@@ -5,6 +5,7 @@ The steps have the names of the tests in Kubernetes' test/e2e_node/dra_test.go a
 
 from __future__ import annotations
 
+import calendar
 import json
 import pathlib
 import re
@@ -21,6 +22,7 @@ from claims import (
     IMAGE,
     NODE,
     SEAT,
+    SLICES,
     STEPS,
     TEMPLATES,
     allow_admin_access,
@@ -38,7 +40,7 @@ from claims import (
     until_printed,
     until_running,
 )
-from cluster_api import PODS, Cluster, expect, until
+from cluster_api import PODS, TIMEOUT, Cluster, expect, until
 
 LAMP, STICK, TORCH = (f"example.com/{name}" for name in ("lamp", "stick", "torch"))
 DAEMON_SET = "/apis/apps/v1/namespaces/node-devices/daemonsets/node-device-plugin"
@@ -100,6 +102,19 @@ def healthy_again(cluster: Cluster) -> None:
 def stopped_driver(cluster: Cluster) -> None:
     """Wait until the kubelet has removed the slices of a driver that does not answer."""
     until(lambda: node_slices(cluster), lambda slices: slices == [])
+
+
+def unknown_when_stopped(cluster: Cluster) -> None:
+    """Wait until a pod's status no longer tells the health of its device. The pod keeps its device.
+
+    The kubelet forgets the health at once, but writes it only when it looks at the pod again: after 60 to 90 s.
+    """
+    if minor(cluster) < 36:
+        return
+    begin = time.monotonic()
+    _has_health(cluster, "holder", "Unknown", "", timeout=150)
+    print(f"the health is Unknown {time.monotonic() - begin:.1f} s after the slices were removed")
+    _never_restarted(cluster, "holder")
 
 
 def driver_back(cluster: Cluster) -> None:
@@ -188,6 +203,24 @@ def _sees(cluster: Cluster, pod: str, expression: str, containers: list[dict[str
         print(f"{pod} {container['name']}: {seen}")
 
 
+def healthy_without_a_change(cluster: Cluster) -> None:
+    """Check that a new pod's device is healthy long after the last change, as the slices tell its time.
+
+    The kubelet forgets a health that the plugin does not repeat within 30 s.
+    """
+    if minor(cluster) < 36:
+        return
+    fields = [field for each in node_slices(cluster) for field in each["metadata"]["managedFields"]]
+    last = max(calendar.timegm(time.strptime(field["time"], "%Y-%m-%dT%H:%M:%SZ")) for field in fields)
+    waited = max(0.0, last + 32 - time.time())
+    time.sleep(waited)
+    print(f"after {waited:.0f} s more, no slice has changed for {time.time() - last:.0f} s")
+    create_claim(cluster, "later", {"seat": (SEAT, "")})
+    create_pod(cluster, "later", claim="later", script="exec sleep 3600")
+    until_running(cluster, "later")
+    _has_health(cluster, "later", "Healthy", "", timeout=5)
+
+
 def device_taint_rule(cluster: Cluster) -> None:
     """Create a DeviceTaintRule for all devices of the driver: Kubernetes ends the pod of a claim."""
     if minor(cluster) < 37:
@@ -200,6 +233,15 @@ def device_taint_rule(cluster: Cluster) -> None:
     cluster.ask("POST", f"{API}/devicetaintrules", rule)
     until(lambda: cluster.ask("GET", PODS)["items"], lambda pods: pods == [])
     delete_object(cluster, f"{API}/devicetaintrules/maintenance")
+
+
+def slice_of_a_former_driver(cluster: Cluster) -> None:
+    """Create a slice as another driver of the plugin's name has left it."""
+    attributes = {"resource": {"string": "example.com/former"}, "id": {"string": "old"}}
+    pool = {"name": "former", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": "old", "attributes": attributes}]
+    spec = {"driver": DRIVER, "nodeName": NODE, "pool": pool, "devices": devices}
+    cluster.ask("POST", SLICES, {"metadata": {"name": "former-driver"}, "spec": spec})
 
 
 def claim_of_the_charts_pod(cluster: Cluster) -> None:
@@ -303,7 +345,7 @@ def _is_not_scheduled(cluster: Cluster, pod: str) -> None:
     assert not cluster.ask("GET", f"{PODS}/{pod}")["spec"].get("nodeName")
 
 
-def _has_health(cluster: Cluster, pod: str, health: str, message: str) -> None:
+def _has_health(cluster: Cluster, pod: str, health: str, message: str, timeout: float = TIMEOUT) -> None:
     """Wait until a pod's status tells the health of its devices with this message. Before 1.36, it tells nothing."""
 
     def look() -> list[dict[str, Any]]:
@@ -315,7 +357,7 @@ def _has_health(cluster: Cluster, pod: str, health: str, message: str) -> None:
             return found == []
         return found != [] and all(each["health"] == health and message in each.get("message", "") for each in found)
 
-    print(f"{pod}: {until(look, fine)}")
+    print(f"{pod}: {until(look, fine, timeout)}")
 
 
 def _never_restarted(cluster: Cluster, pod: str) -> None:
@@ -332,13 +374,16 @@ if __name__ == "__main__":
         tolerated,
         healthy_again,
         stopped_driver,
+        unknown_when_stopped,
         driver_back,
         two_shares_in_one_request,
         fewer_shares_wait,
         more_shares_at_once,
         joined_over_requests,
         claims_of_a_peer,
+        healthy_without_a_change,
         device_taint_rule,
+        slice_of_a_former_driver,
         claim_of_the_charts_pod,
         rolling_update,
         overlapping_update,

@@ -10,7 +10,10 @@ from typing import Any
 from cluster_api import PODS, Cluster, expect, extended, until
 
 FIRST, SECOND = "migration-worker1", "migration-worker2"
-CAMERA, CLASS = "example.com/camera", "camera.example.com"
+#: Each resource with the number of a node's devices, and of those that a pod has in its limits.
+RESOURCES = {"example.com/camera": (2, 1), "myplugin.io/mydevice-1": (2, 1), "github.com.ihcsim/crand": (4, 2)}
+OFFERED = {resource: str(offered) for resource, (offered, _wanted) in RESOURCES.items()}
+LIMITS = {resource: str(wanted) for resource, (_offered, wanted) in RESOURCES.items()}
 REPLICAS = 2
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -19,11 +22,15 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 OF_DEPLOYMENT = f"{PODS}?labelSelector=app%3Dviewer"
 #: The step watch goes on while this file exists.
 WATCHING = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "watching")
-# Uses the camera until it is gone, and records on the node whether the container had one.
+# Uses the devices until one is gone, and records on the node whether the container had all of them.
 SCRIPT = """
 camera=$(echo /dev/camera-*)
-while head -c 1 $camera >/dev/null; do
-  [ "$noted" ] || echo "$POD with $camera" >>/seen
+crands=$(ls /dev | grep -c ^crand)
+uses_all() {
+  [ "$DEV_1_ID_0" ] && [ "$CDI_PROVIDER" ] && grep -q ' /crand tmpfs ' /proc/mounts && head -c 1 $camera >/dev/null
+}
+while uses_all; do
+  [ "$noted" ] || echo "$POD with $camera $DEV_1_ID_0 $crands crand" >>/seen
   noted=yes
   sleep 0.1
 done
@@ -33,10 +40,10 @@ exit 1
 
 
 def deployment(cluster: Cluster) -> None:
-    """Create a Deployment whose pods have a camera in their limits, with one pod that must always be available."""
+    """Create a Deployment whose pods have all resources in their limits. One pod must always be available."""
     labels = {"matchLabels": {"app": "viewer"}}
     cluster.ask("POST", BUDGETS, {"metadata": {"name": "viewer"}, "spec": {"minAvailable": 1, "selector": labels}})
-    template = {"metadata": {"labels": labels["matchLabels"]}, "spec": _pod({CAMERA: "1"})}
+    template = {"metadata": {"labels": labels["matchLabels"]}, "spec": _pod(LIMITS)}
     spec = {"replicas": REPLICAS, "selector": labels, "template": template}
     cluster.ask("POST", DEPLOYMENTS, {"metadata": {"name": "viewer"}, "spec": spec})
     _all_run(cluster, 0)
@@ -86,30 +93,36 @@ def only_first_cordoned(cluster: Cluster) -> None:
     assert _cordoned(cluster) == [FIRST]
     _all_run(cluster, 0)
     assert {pod["spec"]["nodeName"] for pod in cluster.ask("GET", OF_DEPLOYMENT)["items"]} == {SECOND}
-    assert extended(cluster, SECOND, "allocatable") == {CAMERA: "2"}
+    assert extended(cluster, SECOND, "allocatable") == OFFERED
     assert not cluster.ask("GET", SLICES)["items"]
 
 
 def by_plugin(cluster: Cluster) -> None:
-    """Both nodes serve the cameras by the device plugin, and no pod has a claim."""
+    """Both nodes serve all resources by the device plugin, and no pod has a claim."""
     assert _cordoned(cluster) == []
-    assert [extended(cluster, node, "allocatable") for node in (FIRST, SECOND)] == [{CAMERA: "2"}] * 2
+    assert [extended(cluster, node, "allocatable") for node in (FIRST, SECOND)] == [OFFERED] * 2
     assert not cluster.ask("GET", SLICES)["items"]
     _all_run(cluster, 0)
 
 
 def by_dra(cluster: Cluster) -> None:
-    """Both nodes serve the cameras by DRA, and each pod has a claim, which the scheduler created for its limits."""
+    """Both nodes serve all resources by DRA, and each pod has a claim, which the scheduler created for its limits."""
     assert _cordoned(cluster) == []
     for node in (FIRST, SECOND):
-        assert extended(cluster, node, "allocatable").get(CAMERA, "0") == "0"
-    found = {each["spec"]["nodeName"]: len(each["spec"]["devices"]) for each in cluster.ask("GET", SLICES)["items"]}
-    assert found == {FIRST: 2, SECOND: 2}, found
+        left = extended(cluster, node, "allocatable")
+        assert set(left.values()) <= {"0"}, left
+    slices = [each["spec"] for each in cluster.ask("GET", SLICES)["items"]]
+    found = sorted((each["nodeName"], each["pool"]["name"], len(each["devices"])) for each in slices)
+    assert found == sorted(
+        (node, f"{node}/{'.'.join(reversed(resource.split('/')))}", offered)
+        for node in (FIRST, SECOND)
+        for resource, (offered, _wanted) in RESOURCES.items()
+    ), found
     _all_run(cluster, REPLICAS)
 
 
 def pod_without_device(cluster: Cluster) -> None:
-    """Create a pod without limits. It records that it has no camera, as a pod of the Deployment would."""
+    """Create a pod without limits. It records that it lacks devices, as a pod of the Deployment would."""
     spec = {**_pod({}), "nodeName": FIRST, "restartPolicy": "Never"}
     cluster.ask("POST", PODS, {"metadata": {"name": "without-limits"}, "spec": spec})
     until(lambda: cluster.ask("GET", f"{PODS}/without-limits")["status"]["phase"], lambda phase: phase == "Failed")

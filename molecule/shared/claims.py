@@ -240,12 +240,13 @@ def using(container: dict[str, Any]) -> dict[str, Any]:
     return {**container, **IMAGE, "resources": {"claims": claims}}
 
 
-def refusal(cluster: Cluster, pod: str) -> str:
-    """Wait until the kubelet could not prepare a pod's claims; returns its message."""
+def refusal(cluster: Cluster, pod: str, why: str = "") -> str:
+    """Wait until the kubelet could not prepare a pod's claims; returns its message. why: a part of the message."""
 
     def look() -> list[str]:
         events = cluster.ask("GET", EVENTS)["items"]
-        return [str(each["message"]) for each in events if each["involvedObject"]["name"] == pod]
+        said = [str(each["message"]) for each in events if each["involvedObject"]["name"] == pod]
+        return [message for message in said if why in message]
 
     return str(until(look, bool)[0])
 
