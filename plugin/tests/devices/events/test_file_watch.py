@@ -8,7 +8,19 @@ from typing import Optional
 
 import pytest
 
+from node_device_plugin.devices.events import file_watch
 from node_device_plugin.devices.events.file_watch import follow
+from node_device_plugin.devices.events.watch import Watch
+
+
+class Waiting(Watch):
+    """Counts how often somebody waits for a change."""
+
+    calls = 0
+
+    async def changed(self, at_most: Optional[float] = None) -> bool:
+        Waiting.calls += 1
+        return await super().changed(at_most)
 
 
 class Followed:
@@ -36,7 +48,7 @@ class Followed:
 
 
 @pytest.fixture
-async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
+async def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Followed]:
     # As a ConfigMap is mounted.
     (tmp_path / "..1").mkdir()
     (tmp_path / "..1" / "config.yaml").write_text("one")
@@ -45,8 +57,11 @@ async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
     (tmp_path / "plain.yaml").write_text("one")
     link = Followed(tmp_path / "config.yaml")
     given = Followed(tmp_path / "plain.yaml", link)
+    monkeypatch.setattr(file_watch, "Watch", Waiting)
+    Waiting.calls = 0
     tasks = [asyncio.create_task(follow([str(each.path), ""], each.changed)) for each in (given, link)]
-    await asyncio.sleep(0.05)
+    while Waiting.calls < len(tasks):
+        await asyncio.sleep(0.005)
     yield given
     assert not any(task.done() for task in tasks)
     for task in tasks:
