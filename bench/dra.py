@@ -10,6 +10,7 @@ import collections
 import contextlib
 import glob
 import itertools
+import json
 import os
 import pathlib
 import secrets
@@ -45,7 +46,9 @@ CHANGES = 10
 REST = float(os.environ.get("BENCH_DRA_REST", "20"))
 #: Limits: milliseconds above the floor, and from a change to its ResourceSlice; MiB above device-plugin mode.
 OVER_FLOOR, MOST_CHANGE, MORE_RESIDENT = 1.0, 500.0, 10.0
-NODE, DRIVER, CLAIM = "bench-node", "dra.example.com", "bench"
+NODE, DRIVER = "bench-node", "dra.example.com"
+#: The number of the resource without variables: a claim of its devices has no CDI spec of its own.
+PLAIN = RESOURCES - 1
 _GROUP = "/apis/resource.k8s.io/v1"
 _CLAIMS, _PODS = f"{_GROUP}/namespaces/default/resourceclaims", "/api/v1/namespaces/default/pods"
 #: A tmpfs, as /run of a node is, because the plugin records prepared claims there.
@@ -110,11 +113,13 @@ def measure() -> list[Figure]:
 
 
 def _of_driver(cluster: Cluster, given: Settings, kubeconfig: str) -> list[Figure]:
+    _drop_variables(given)
     for each in itertools.product(range(RESOURCES), range(DEVICES)):
         # All links lead to one device, which only one id may have here.
         os.unlink(given.node(*each))
         _plug_in(given.node(*each))
-    claim = _allocated(cluster, given)
+    cluster.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+    plain, with_env = _allocated(cluster, given, PLAIN), _allocated(cluster, given, 0)
     with processes.plugin(given.config, given.log) as process:
         socket = _await_socket(given)
         with Kubelet(socket) as kubelet:
@@ -122,10 +127,11 @@ def _of_driver(cluster: Cluster, given: Settings, kubeconfig: str) -> list[Figur
             begin = process.started
             start = (_until(lambda: _published(cluster) == RESOURCES * DEVICES, given) - begin) * 1e3
             changes = list(_changes(cluster, given))
-            answer = _first(kubelet, claim)
-            with _floor(given, kubeconfig, answer) as floor_socket, Kubelet(floor_socket) as floor:
-                ours, floors = _prepare(kubelet, floor, claim)
-            kubelet.prepare(claim)
+            prepared = [
+                *_prepare("prepare one claim", kubelet, given, kubeconfig, plain),
+                *_prepare("prepare one claim with variables", kubelet, given, kubeconfig, with_env),
+            ]
+            kubelet.prepare(with_env)
             time.sleep(2)
             with cluster.counted() as requests:
                 before = process.cpu()
@@ -133,10 +139,8 @@ def _of_driver(cluster: Cluster, given: Settings, kubeconfig: str) -> list[Figur
                 cpu = (process.cpu() - before) / REST * 100
             resident = process.resident()
     as_plugin = asyncio.run(_device_plugin())
-    p50, floor_p50 = median(ours), median(floors)
     return [
-        Figure("DRA: prepare one claim, p50", "ms", p50, floor_p50, floor_p50 + OVER_FLOOR),
-        Figure("DRA: prepare one claim, p99", "ms", percentile(ours, 0.99), percentile(floors, 0.99)),
+        *prepared,
         Figure("DRA: 1,000 devices: start to published", "ms", start),
         Figure(
             "DRA: 1,000 devices: change to published, median of %d" % CHANGES, "ms", median(changes), most=MOST_CHANGE
@@ -149,23 +153,34 @@ def _of_driver(cluster: Cluster, given: Settings, kubeconfig: str) -> list[Figur
     ]
 
 
-def _allocated(cluster: Cluster, given: Settings) -> api.Claim:
-    """Create a claim that is allocated as by a scheduler, and its pod, without which a kubelet may not read it."""
-    exactly = {"deviceClassName": "any"}
+def _drop_variables(given: Settings) -> None:
+    """Take the variables from one resource of the configuration."""
+    with open(given.config) as file:
+        configuration = json.load(file)
+    del configuration["resources"][PLAIN]["env"]
+    with open(given.config, "w") as file:
+        json.dump(configuration, file)
+
+
+def _allocated(cluster: Cluster, given: Settings, number: int) -> api.Claim:
+    """Create a claim that is allocated as by a scheduler, and its pod, without which a kubelet may not read it.
+
+    number: of the resource.
+    """
+    name, exactly = f"bench-{number}", {"deviceClassName": "any"}
     spec = {"devices": {"requests": [{"name": "device", "exactly": exactly}]}}
-    made = cluster.ask("POST", _CLAIMS, {"metadata": {"name": CLAIM}, "spec": spec})
-    pool = pool_name(NODE, given.resources[0])
-    result = {"request": "device", "driver": DRIVER, "pool": pool, "device": device_name(given.id(0, 0))}
+    made = cluster.ask("POST", _CLAIMS, {"metadata": {"name": name}, "spec": spec})
+    pool = pool_name(NODE, given.resources[number])
+    result = {"request": "device", "driver": DRIVER, "pool": pool, "device": device_name(given.id(number, 0))}
     status = {"allocation": {"devices": {"results": [result]}}}
-    cluster.ask("PUT", f"{_CLAIMS}/{CLAIM}/status", {**made, "status": status})
-    cluster.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+    cluster.ask("PUT", f"{_CLAIMS}/{name}/status", {**made, "status": status})
     pod = {
         "nodeName": NODE,
         "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "device"}]}}],
-        "resourceClaims": [{"name": "device", "resourceClaimName": CLAIM}],
+        "resourceClaims": [{"name": "device", "resourceClaimName": name}],
     }
-    cluster.ask("POST", _PODS, {"metadata": {"name": "bench"}, "spec": pod})
-    return api.Claim(uid=made["metadata"]["uid"], namespace="default", name=CLAIM)
+    cluster.ask("POST", _PODS, {"metadata": {"name": name}, "spec": pod})
+    return api.Claim(uid=made["metadata"]["uid"], namespace="default", name=name)
 
 
 def _first(kubelet: Kubelet, claim: api.Claim) -> api.NodePrepareResourcesResponse:
@@ -179,8 +194,8 @@ def _first(kubelet: Kubelet, claim: api.Claim) -> api.NodePrepareResourcesRespon
     raise RuntimeError("the plugin does not prepare the claim")
 
 
-def _prepare(kubelet: Kubelet, floor: Kubelet, claim: api.Claim) -> tuple[list[float], list[float]]:
-    """Return the milliseconds of each call, of the plugin and of the floor."""
+def _prepare(what: str, kubelet: Kubelet, given: Settings, kubeconfig: str, claim: api.Claim) -> list[Figure]:
+    """Prepare and release a claim many times, in turn with the floor."""
     ours: list[float] = []
     floors: list[float] = []
 
@@ -191,20 +206,28 @@ def _prepare(kubelet: Kubelet, floor: Kubelet, claim: api.Claim) -> tuple[list[f
         kubelet.prepare(claim)
         taken.append((time.perf_counter() - started) * 1e3)
 
-    for _ in range(CALLS):
-        timed(floor, floors)
-        timed(kubelet, ours)
-        kubelet.unprepare(claim)
-    return ours, floors
+    answer = _first(kubelet, claim)
+    with _floor(given, kubeconfig, claim, answer) as socket, Kubelet(socket) as floor:
+        for _ in range(CALLS):
+            timed(floor, floors)
+            timed(kubelet, ours)
+            kubelet.unprepare(claim)
+    p50, floor_p50 = median(ours), median(floors)
+    return [
+        Figure("DRA: %s, p50" % what, "ms", p50, floor_p50, floor_p50 + OVER_FLOOR),
+        Figure("DRA: %s, p99" % what, "ms", percentile(ours, 0.99), percentile(floors, 0.99)),
+    ]
 
 
 @contextlib.contextmanager
-def _floor(given: Settings, kubeconfig: str, answer: api.NodePrepareResourcesResponse) -> Iterator[str]:
+def _floor(
+    given: Settings, kubeconfig: str, claim: api.Claim, answer: api.NodePrepareResourcesResponse
+) -> Iterator[str]:
     """Run the floor; yields its socket."""
-    socket, path = os.path.join(given.directory, "floor.sock"), os.path.join(given.directory, "answer")
+    socket, path = (os.path.join(given.directory, f"{claim.name}.{name}") for name in ("sock", "answer"))
     with open(path, "wb") as file:
         file.write(answer.SerializeToString())
-    arguments = ("bench.dra_floor", socket, kubeconfig, f"{_CLAIMS}/{CLAIM}", path)
+    arguments = ("bench.dra_floor", socket, kubeconfig, f"{_CLAIMS}/{claim.name}", path)
     with processes.Measured(*arguments, log=given.log):
         _until(lambda: os.path.exists(socket), given)
         yield socket

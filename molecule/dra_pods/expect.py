@@ -48,7 +48,7 @@ CONFIGURATIONS = "/api/v1/namespaces/node-devices/configmaps/node-device-plugin"
 STICK_A, STICK_B = ("device.attributes[%r].id == %r" % (DRIVER, name) for name in "ab")
 #: Prints a container's devices and variables.
 LOOK = "ls /dev | grep -e camera -e dongle -e stick -e torch; env | grep ^DEV_ | sort"
-PEERS = pathlib.Path(__file__).with_name("files") / "demos.yml"
+FILES = pathlib.Path(__file__).with_name("files")
 TAINT = {"key": "nodedevices.kubernetes/unhealthy", "effect": "NoSchedule"}
 
 
@@ -176,10 +176,20 @@ def joined_over_requests(cluster: Cluster) -> None:
 
 
 def claims_of_a_peer(cluster: Cluster) -> None:
-    """Create the objects of files/demos.yml in order. The containers of each pod see what its annotation says."""
+    """Create the claims and pods that correspond to a peer's demos."""
+    _create(cluster, FILES / "demos.yml")
+
+
+def claims_of_vendors(cluster: Cluster) -> None:
+    """Create the claims and pods of vendors' documents."""
+    _create(cluster, FILES / "vendors.yml")
+
+
+def _create(cluster: Cluster, path: pathlib.Path) -> None:
+    """Create the objects of a file in order. The containers of each pod see what its annotation says."""
     allow_admin_access(cluster)
     places = {"ResourceClaim": CLAIMS, "ResourceClaimTemplate": TEMPLATES, "Pod": PODS}
-    for each in yaml.safe_load_all(PEERS.read_text()):
+    for each in yaml.safe_load_all(path.read_text()):
         notes = each["metadata"].get("annotations", {})
         if minor(cluster) < int(notes.get("example.com/from-minor", 0)):
             continue
@@ -193,12 +203,14 @@ def claims_of_a_peer(cluster: Cluster) -> None:
 
 
 def _sees(cluster: Cluster, pod: str, expression: str, containers: list[dict[str, Any]]) -> None:
+    """Wait until each container has printed what it sees. A container without claims and limits sees nothing."""
     until_running(cluster, pod)
     for container in containers:
         log = f"{PODS}/{pod}/log?container={container['name']}"
+        expected = expression if container.get("resources") else ""
         seen = until(
             lambda: " ".join(cluster.ask("GET", log).split()),  # noqa: B023
-            lambda seen: re.fullmatch(expression, seen),
+            lambda seen: re.fullmatch(expected, seen),  # noqa: B023
         )
         print(f"{pod} {container['name']}: {seen}")
 
@@ -381,6 +393,7 @@ if __name__ == "__main__":
         more_shares_at_once,
         joined_over_requests,
         claims_of_a_peer,
+        claims_of_vendors,
         healthy_without_a_change,
         device_taint_rule,
         slice_of_a_former_driver,

@@ -8,7 +8,9 @@ an action's result has no such key, whatever its parts come from.
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +40,10 @@ _OF_THE_HOST = {
     "mode": "device_plugin_mode",
     "deployment": "device_plugin_deployment",
 }
+
+# For each task of a host, Ansible forks itself. The fork shares all memory until it writes there, and a full garbage
+# collection writes to each object.
+os.register_at_fork(after_in_child=gc.freeze)
 
 
 class NodeAction(ActionBase):
