@@ -250,8 +250,9 @@ release-check: dev lab-images release
 # Goes the ways of new users with a release, each in a container without a checkout: make journeys WAYS='claim nvidia'
 .PHONY: journeys
 journeys: dev lab-images release
-	@kubernetes=$$(lab/programs/build kubernetes) && nvidia=$$(lab/programs/build nvidia-container-toolkit) && \
-	  KUBERNETES_BIN_DIR=$$kubernetes NVIDIA_BIN_DIR=$$nvidia tests/release/journeys $(WAYS)
+	@kubernetes=$$(lab/programs/build kubernetes) && helm=$$(lab/programs/build helm) && \
+	  nvidia=$$(lab/programs/build nvidia-container-toolkit) && export KUBERNETES_BIN_DIR=$$kubernetes && \
+	  HELM_BIN_DIR=$$helm NVIDIA_BIN_DIR=$$nvidia tests/release/journeys $(WAYS)
 
 ## image: build the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=NAME@sha256:..., IMAGE_ARCH=arm64, IMAGE=name)
 .PHONY: image

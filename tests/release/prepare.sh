@@ -35,7 +35,16 @@ YAML
   roles: [nodedevices.lab.lab_cluster]
 YAML
   $controller/bin/ansible-playbook -i lab cluster.yml
-  export PATH="$KUBERNETES_BIN_DIR:$PATH"
+  export PATH="$KUBERNETES_BIN_DIR:$HELM_BIN_DIR:$PATH"
+}
+
+# Loads the release's image on nodes with containerd, and gives them a device.
+load_image() {
+  for node; do
+    on "$node" mknod /dev/fuse c 10 229 || on "$node" test -c /dev/fuse
+    podman cp "node-device-plugin-0.1.0-$(dpkg --print-architecture).tar" "$node:/root/image.tar"
+    on "$node" ctr --namespace k8s.io images import /root/image.tar
+  done
 }
 
 # Runs a command on a node.

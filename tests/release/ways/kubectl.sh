@@ -1,10 +1,6 @@
 # A cluster of the user's without Ansible, with the image of the release. nodes: kubectl-control-plane kubectl-worker
 cluster kubectl-control-plane kubectl-worker
-for node in kubectl-control-plane kubectl-worker; do
-  on "$node" mknod /dev/fuse c 10 229 || on "$node" test -c /dev/fuse
-  podman cp "node-device-plugin-0.1.0-$(dpkg --print-architecture).tar" "$node:/root/image.tar"
-  on "$node" ctr --namespace k8s.io images import /root/image.tar
-done
+load_image kubectl-control-plane kubectl-worker
 
 #sh docs/helm.md | Install with kubectl | 0
 # The nodes have this image, and reach no registry.
