@@ -171,7 +171,7 @@ nightly: system dev
 	@tests/run 'make nightly' $(MAKE) $(if $(ONLY),--only $(ONLY)) packages programs scenario-cookbook \
 	  scenario-runtimes scenario-operator_day scenario-dra_pods scenario-migration journeys lint-scenarios matrix fuzz \
 	  soak sanity runtimes-all oldest-python oldest-python-faults scale profiles-old-kubelet dra-old-kubelets \
-	  chart-helm-old alert-rules
+	  migration-old-kubelet migration-daemonset chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
@@ -191,6 +191,14 @@ dra-old-kubelets: system dev
 	@for minor in 1.34 1.36; do \
 	  built=$$(KUBERNETES_VERSION=$$minor lab/programs/build kubernetes) && \
 	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-dra scenario-dra_pods || exit; done
+
+# Moves nodes to DRA and back with the first Kubernetes minor that has limits by DeviceClasses, and with a DaemonSet.
+.PHONY: migration-old-kubelet migration-daemonset
+migration-old-kubelet: system dev
+	@built=$$(KUBERNETES_VERSION=1.36 lab/programs/build kubernetes) || exit; \
+	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-migration
+migration-daemonset: system dev
+	@MIGRATION_MODE=daemonset $(MAKE) --no-print-directory scenario-migration
 
 # Runs the plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9. The faults have a target of their own.
 .PHONY: oldest-python oldest-python-faults
