@@ -5,11 +5,11 @@ A static pod cannot have a claim, so this command creates no pod. ``verify.yml``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..cluster.api import ApiError
 from ..declaration import Resource
+from ..declaration.device_plugin_api import kubelet_ids
 from ..declaration.model import DraDriver
 from ..kubelet.dra import queries
 from ..kubelet.pod_resources import Listing
@@ -55,15 +55,16 @@ async def judge(listing: Listing, driver: DraDriver, wanted: Sequence[Expected],
     try:
         allocatable = queries.offered(await in_thread(queries.read_slices, driver), resources)
     except ApiError as error:
-        allocatable = said_offered({each.resource.name: each.said for each in wanted if each.said})
+        allocatable = {each.resource.name: _said_offered(each) for each in wanted if each.said}
         warnings = [f"ResourceSlices are checked only by what the plugin says, because they cannot be read: {error}"]
     claims = Listing(listing.pods, queries.holders(listing.claims, driver, resources), allocatable=allocatable)
     return ResourceClaims(claims, scope, warnings)
 
 
-def said_offered(said: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The same by what the running plugin says of each resource, for a node whose API server does not answer."""
-    return {
-        name: tuple(sorted(device["id"] for device in each["devices"] if device["state"] == "healthy"))
-        for name, each in said.items()
-    }
+def _said_offered(wanted: Expected) -> tuple[str, ...]:
+    """The same of one resource by what the running plugin says, for a node whose API server does not answer."""
+    said = (wanted.said or {}).get("devices", ())
+    healthy = {device["id"] for device in said if device["state"] == "healthy"}
+    resource = wanted.resource
+    shares = (share for each in resource.devices if each.id in healthy for share in kubelet_ids(resource, each))
+    return tuple(sorted({*shares, *healthy.difference(device.id for device in resource.devices)}))

@@ -893,7 +893,7 @@ async def test_doctor_checks_what_a_driver_needs(node: Node, monkeypatch: pytest
         (found,) = [each for each in await node.examine() if each.link == "DRA"]
         return found
 
-    shown.append({"spec": {"devices": [{"attributes": {"resource": {"string": "example.com/camera"}}}]}})
+    shown.append({"spec": {"devices": [{"name": "one", "attributes": {"resource": {"string": "example.com/camera"}}}]}})
     assert await dra() == Finding("DRA", "ok", "driver nodedevices.kubernetes, 1 ResourceSlice with 1 device")
     driver.problem = "the API server changed ResourceSlice x"
     assert (await dra()).state == "warning"

@@ -13,7 +13,6 @@ from node_device_plugin.declaration.names import pool_name
 from node_device_plugin.kubelet.dra import queries
 from node_device_plugin.kubelet.dra.slices import TAINT, changes, device_name, pool_of
 from node_device_plugin.kubelet.pod_resources import Claimed
-from node_device_plugin.verification import resource_claims
 from node_device_plugin.verification.report import Report
 from node_device_plugin.verification.scope import Scope
 
@@ -30,15 +29,16 @@ DRIVER = DraDriver(node="worker")
 
 @dataclasses.dataclass
 class Cluster:
-    """The API server. shows: the ids in the slices. problem: why it does not answer."""
+    """The API server. camera: the resource. shows: the ids in its slices. problem: why the server does not answer."""
 
+    camera: Any = dataclasses.field(default_factory=lambda: CAMERA)
     shows: tuple[str, ...] = ("c0", "c1")
     problem: str = ""
 
     def read(self, driver: DraDriver) -> list[dict[str, Any]]:
         if self.problem:
             raise ApiError(self.problem)
-        (resource,) = parse_configuration({"resources": [CAMERA]}).resources
+        (resource,) = parse_configuration({"resources": [self.camera]}).resources
         devices = [each for each in resource.devices if each.id in self.shows]
         known = {each.id for each in resource.devices}
         more = [resource.devices[0]._replace(id=each) for each in self.shows if each not in known]
@@ -67,7 +67,7 @@ class Node(FakeNode):
         self.claims.append(Claimed(*place, driver, pool_name("worker", "example.com/camera"), device_name(device)))
 
     async def found(self, **scope: Any) -> Report:
-        configuration = parse_configuration({"resources": [CAMERA, LAMP], "dra": {"node": "worker"}})
+        configuration = parse_configuration({"resources": [self.cluster.camera, LAMP], "dra": {"node": "worker"}})
         defaults = {"runtime_socket": "/none.sock", "kubelet_root": str(self.path), "static_pod_dir": str(self.path)}
         others = {"image": None, "devices": "one", "unproven_only": False, "record": None, "timeout": 0.0}
         more = {"kubelet_kubeconfig": "/kubelet.conf", "max_pods": 10}
@@ -172,6 +172,19 @@ async def test_the_pod_of_a_proof(node: Node) -> None:
     assert (row.state, row.seen) == ("proven", ("c0",))
 
 
+@pytest.mark.parametrize("problem", ["", "the API server does not answer"])
+async def test_each_share_is_a_device_of_the_slices(node: Node, problem: str) -> None:
+    node.cluster.camera, node.cluster.problem = {**CAMERA, "replicas": 3}, problem
+    row = (await node.found(devices="all")).rows[0]
+    assert (row.state, row.capacity, row.healthy, row.shares) == ("unproven", 6, 6, 6)
+    # Two shares are one device.
+    for share in ("c0::0", "c0::2"):
+        node.claims_it("node-device-proof-12345678", [], share)
+    assert (await node.found(devices="all")).rows[0].shares == 4
+    row = (await node.found(proof_pods=("default/node-device-proof-12345678",))).rows[0]
+    assert (row.state, row.seen) == ("proven", ("c0",))
+
+
 def test_long_names_in_slices_are_still_known() -> None:
     # Of this name, slices have only the beginning and a hash.
     long = "example.com/" + "x" * 63
@@ -182,4 +195,3 @@ def test_long_names_in_slices_are_still_known() -> None:
     # A device with the taint is not there for pods.
     slices[0]["spec"]["devices"][0]["taints"] = [TAINT]
     assert queries.offered(slices, [resource]) == {long: ("c1",)}
-    assert resource_claims.said_offered({long: said()}) == {long: ("c0", "c1")}

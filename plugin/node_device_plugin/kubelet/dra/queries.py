@@ -29,8 +29,12 @@ def read_slices(driver: DraDriver) -> list[Object]:
 
 
 def offered(slices: Iterable[Object], resources: Sequence[Resource]) -> dict[str, tuple[str, ...]]:
-    """By resource, the ids of its healthy devices in slices. A device with several shares comes once."""
+    """By resource, the ids of its healthy devices in slices, with an id for each share.
+
+    The shares of a device that the resource does not have count once.
+    """
     names = {attribute_text(resource.name): resource.name for resource in resources}
+    listed = {resource.name: _listed_ids(resource) for resource in resources}
     found: dict[str, set[str]] = {}
     for each in slices:
         for device in each["spec"].get("devices") or ():
@@ -40,7 +44,8 @@ def offered(slices: Iterable[Object], resources: Sequence[Resource]) -> dict[str
             attributes = device.get("attributes") or {}
             resource, device_id = (attributes.get(key, {}).get("string", "") for key in _KEYS)
             if resource in names:
-                found.setdefault(names[resource], set()).add(device_id)
+                name = names[resource]
+                found.setdefault(name, set()).add(listed[name].get(device["name"], device_id))
     return {name: tuple(sorted(ids)) for name, ids in found.items()}
 
 
@@ -68,17 +73,18 @@ def held_by_claims(cdi_dir: str, claims: Iterable[Claimed]) -> list[HeldDevice]:
     return held
 
 
+def _listed_ids(resource: Resource) -> dict[str, str]:
+    """The id of each device or share by its name in the pool."""
+    ids = (each for device in resource.devices for each in kubelet_ids(resource, device))
+    return {device_name(listed_id): listed_id for listed_id in ids}
+
+
 def holders(claims: Iterable[Claimed], driver: DraDriver, resources: Sequence[Resource]) -> list[Holder]:
-    """The containers that hold devices of these resources by claims."""
-    known = {
-        (pool_name(driver.node, resource.name), device_name(listed_id)): (resource.name, device.id)
-        for resource in resources
-        for device in resource.devices
-        for listed_id in kubelet_ids(resource, device)
-    }
+    """The containers that hold devices, or shares, of these resources by claims."""
+    pools = {pool_name(driver.node, resource.name): (resource.name, _listed_ids(resource)) for resource in resources}
     held: dict[tuple[str, str, str, str], set[str]] = {}
     for each in claims:
-        if each.driver == driver.name and (each.pool, each.device) in known:
-            name, device_id = known[each.pool, each.device]
-            held.setdefault((each.namespace, each.pod, each.container, name), set()).add(device_id)
+        name, listed = pools.get(each.pool, ("", {})) if each.driver == driver.name else ("", {})
+        if each.device in listed:
+            held.setdefault((each.namespace, each.pod, each.container, name), set()).add(listed[each.device])
     return [Holder(*place, device_ids=tuple(sorted(ids))) for place, ids in sorted(held.items())]
