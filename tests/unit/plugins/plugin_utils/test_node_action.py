@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import multiprocessing
 import types
 
 import pytest
@@ -150,3 +152,9 @@ def test_only_a_module_that_was_asked_so_may_answer_that_code_is_missing(monkeyp
     assert action._execute_with_code("a.b.scanning", {}, {})["failed"]
     answers[:] = [scanned]
     assert action._execute_with_code("a.b.scanning", {}, {}) == scanned
+
+
+def test_a_worker_shares_what_the_controller_knows():
+    # A full garbage collection would write to each object, and so copy it.
+    with multiprocessing.get_context("fork").Pool(1) as workers:
+        assert workers.apply(gc.get_freeze_count) > gc.get_freeze_count()
