@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import multiprocessing
+import os
+import pathlib
+import subprocess
+import sys
 import types
 
 import pytest
@@ -12,7 +14,7 @@ from ansible.module_utils._internal._messages import ErrorSummary, Event, Warnin
 from ansible.module_utils.common.json import Direction, get_module_encoder
 from ansible.plugins.action import ActionBase
 from ansible.template import is_trusted_as_template, trust_as_template
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, node_code
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, node_action, node_code
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 KEY = "discovered_interpreter_python"
@@ -155,6 +157,17 @@ def test_only_a_module_that_was_asked_so_may_answer_that_code_is_missing(monkeyp
 
 
 def test_a_worker_shares_what_the_controller_knows():
-    # A full garbage collection would write to each object, and so copy it.
-    with multiprocessing.get_context("fork").Pool(1) as workers:
-        assert workers.apply(gc.get_freeze_count) > gc.get_freeze_count()
+    # A full garbage collection would write to each object, and so copy it. In a process of its own, because conftest.py
+    # does the same for forks of tests.
+    script = f"""
+import gc, multiprocessing
+import {node_action.__name__}
+with multiprocessing.get_context("fork").Pool(1) as workers:
+    print(workers.apply(gc.get_freeze_count), gc.get_freeze_count())
+"""
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(node_action.__file__).parents[5])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    in_worker, here = map(int, done.stdout.split())
+    assert in_worker > here == 0
