@@ -15,17 +15,20 @@ from ..telemetry.logs import Log
 
 log = Log(__name__)
 
-#: Maximum bytes of a request line with its headers; the server refuses a larger request.
-_LARGEST_HEAD = 16384
+#: Maximum bytes of a request line with its headers; the server refuses a larger request. A connection
+#: buffers at most twice as much, if the server is started with this limit.
+LARGEST_HEAD = 16384
 #: Maximum seconds for a client to send its request, and again to read the answer. Making a page has no limit, because
 #: a reload scans all devices.
 _TIMEOUT = 10.0
 #: Seconds that a client has to close the connection after the answer; see _read_to_end.
 _LINGER = 2.0
-#: Maximum simultaneous connections, in total and per address. Beyond a limit, the server ends the
-#: oldest idle connections.
-_MOST_CONNECTIONS = 32
-_MOST_OF_ONE = 8
+#: Maximum connections that wait for their request or for their end, in total and per address. Beyond a
+#: limit, the server ends the oldest of them. At most as many pages as connections in total are made at once.
+_MOST_CONNECTIONS = 128
+_MOST_OF_ONE = 64
+#: Turns of the event loop until the data that came with a connection is read, and its request parsed.
+_TURNS_TO_READ = 3
 
 
 class Response(NamedTuple):
@@ -47,41 +50,35 @@ class Pages:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        #: Connections with the client's address (empty for a unix socket), oldest first.
-        self._open: dict[asyncio.StreamWriter, str] = {}
-        self._busy: set[asyncio.StreamWriter] = set()
+        #: Connections without a request, or with their answer, and the client's address (empty for a unix socket).
+        self._idle: dict[asyncio.StreamWriter, str] = {}
+        self._pages_being_made = 0
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close the connection."""
-        self._open[writer] = _address_of(writer)
-        self._make_room(writer)
         # With a high-water mark of 0, drain() waits until the whole answer is sent.
         writer.transport.set_write_buffer_limits(high=0)
         try:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await self._answer(reader, writer)
         finally:
-            self._open.pop(writer, None)
+            self._idle.pop(writer, None)
             # Use abort(), because close() waits until the client has read the rest of the answer.
             if not writer.transport.is_closing():
                 writer.transport.abort()
 
-    def _make_room(self, newest: asyncio.StreamWriter) -> None:
-        """End idle connections beyond the limits, so that a flood does not keep out probes or scrapers."""
-        address = self._open[newest]
-        of_one = [each for each, its in self._open.items() if address and its == address]
-        for connections, most in ((of_one, _MOST_OF_ONE), (list(self._open), _MOST_CONNECTIONS)):
-            idle = (each for each in connections if each is not newest and each not in self._busy)
-            # Remove the connection now, because its own task runs later.
-            for oldest in list(idle)[: max(0, len(connections) - most)]:
+    def _is_idle(self, newest: asyncio.StreamWriter) -> None:
+        """End the oldest idle connections beyond the limits, so that a flood does not keep out probes or scrapers."""
+        address = self._idle[newest] = _address_of(newest)
+        of_one = [each for each, its in self._idle.items() if address and its == address]
+        for connections, most in ((of_one, _MOST_OF_ONE), (list(self._idle), _MOST_CONNECTIONS)):
+            for oldest in connections[: max(0, len(connections) - most)]:
                 oldest.transport.abort()
-                self._open.pop(oldest, None)
+                # Remove the connection now, because its own task runs later.
+                self._idle.pop(oldest, None)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) > _MOST_CONNECTIONS:
-            response, head_only = _plain(HTTPStatus.SERVICE_UNAVAILABLE), False
-        else:
-            response, head_only = await self._response(reader, writer)
+        response, head_only = await self._response(reader, writer)
         if writer.transport.is_closing():
             return
         body = response.body.encode()
@@ -96,20 +93,31 @@ class Pages:
         writer.write(head.encode() + (b"" if head_only else body))
         await asyncio.wait_for(writer.drain(), _TIMEOUT)
         writer.write_eof()
+        self._is_idle(writer)
         await asyncio.wait_for(_read_to_end(reader), _LINGER)
 
     async def _response(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Response, bool]:
+        request = asyncio.ensure_future(_request(reader))
+        # A flood may fill the limits within one turn of the loop. Who has sent a request gets its answer all the same.
+        for _turn in range(_TURNS_TO_READ):
+            await asyncio.sleep(0)
+        if not request.done():
+            self._is_idle(writer)
         try:
-            method, target = await asyncio.wait_for(_request(reader), _TIMEOUT)
+            method, target = await asyncio.wait_for(request, _TIMEOUT)
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return _plain(HTTPStatus.BAD_REQUEST), False
+        finally:
+            self._idle.pop(writer, None)
         path = target.partition("?")[0]
         asked = "GET" if method == "HEAD" else method
         page = self._routes.get((asked, path))
         if page is None:
             known = any(path == each for _, each in self._routes)
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND), method == "HEAD"
-        self._busy.add(writer)
+        if self._pages_being_made >= _MOST_CONNECTIONS:
+            return _plain(HTTPStatus.SERVICE_UNAVAILABLE), method == "HEAD"
+        self._pages_being_made += 1
         try:
             return await page(), method == "HEAD"
         except Exception:
@@ -117,14 +125,14 @@ class Pages:
             log.exception("cannot answer a request", path=path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR), method == "HEAD"
         finally:
-            self._busy.discard(writer)
+            self._pages_being_made -= 1
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
     """The method and target of a request. Raises ValueError if it is too large or not HTTP/1."""
     head = await reader.readuntil(b"\r\n\r\n")
     words = head.partition(b"\r\n")[0].decode("latin-1").split()
-    if len(head) > _LARGEST_HEAD or len(words) != 3 or not words[2].startswith("HTTP/1."):
+    if len(head) > LARGEST_HEAD or len(words) != 3 or not words[2].startswith("HTTP/1."):
         raise ValueError("not an HTTP/1 request, or too large")
     return words[0], words[1]
 
@@ -134,7 +142,7 @@ async def _read_to_end(reader: asyncio.StreamReader) -> None:
 
     If a connection closes with unread bytes, the kernel resets it and the client loses the answer.
     """
-    while await reader.read(_LARGEST_HEAD):
+    while await reader.read(LARGEST_HEAD):
         pass
 
 

@@ -12,7 +12,7 @@ from ..support.cancel_safe import done_within
 from ..support.file_identity import identity
 from ..support.sockets import PRIVATE_MODE, directory_is_lost
 from ..telemetry.logs import Log, Tries
-from .http import Pages, Routes
+from .http import LARGEST_HEAD, Pages, Routes
 
 log = Log(__name__)
 
@@ -77,7 +77,7 @@ class Endpoint:
         pages = Pages(self._routes)
         if address.startswith("/"):
             os.makedirs(os.path.dirname(address), mode=PRIVATE_MODE, exist_ok=True)
-            own = await asyncio.start_unix_server(pages, address)
+            own = await asyncio.start_unix_server(pages, address, limit=LARGEST_HEAD)
             # If someone removes the socket now, `run` notices and serves again.
             with contextlib.suppress(FileNotFoundError):
                 os.chmod(address, 0o600)
@@ -85,6 +85,6 @@ class Endpoint:
         if not address:
             return None
         host, port = parse_http_address(address)
-        server = await asyncio.start_server(pages, host or None, port)
+        server = await asyncio.start_server(pages, host or None, port, limit=LARGEST_HEAD)
         log.info("serving metrics, health and readiness", url=f"http://{address}")
         return server

@@ -32,11 +32,23 @@ END
     ;;
   scenario-*) echo "MARK" ;;
   broken) echo "fatal: [node1]: FAILED! =>"; echo "    msg: no address"; exit 3 ;;
+  long) cat <<'END'; exit 3 ;;
+[ERROR]: Task failed
+fatal: [node1]: FAILED! =>
+    cmd: |-
+        set -eu
+LINES
+        rm a
+    delta: '0:00:01'
+    stderr: |-
+        rm: a: No such file
+    stderr_lines: <omitted>
+END
   stray) mkdir -p $MACHINE/var/run/cdi; touch $MACHINE/var/run/cdi/a.json ;;
   packages) touch $MACHINE/etc/compiler; exit ${BUILD:-0} ;;
 esac
 """
-).replace("MARK", MARK.replace("{{ left_out }}", "CRI-O"))
+).replace("LINES", "        :\n\n" * 30).replace("MARK", MARK.replace("{{ left_out }}", "CRI-O"))
 
 
 @pytest.fixture
@@ -79,6 +91,17 @@ def test_the_end_says_again_what_failed(run):
     _code, lines = run("check", beside=["broken", "scenario-default"])
     at = lines.index("=== make it: failures in broken")
     assert lines[at + 1 : at + 3] == ["fatal: [node1]: FAILED! =>", "    msg: no address"]
+
+
+def test_the_end_shows_the_error_of_a_command_that_is_long(run):
+    _code, lines = run("check", beside=["long"])
+    at = lines.index("=== make it: failures in long")
+    assert lines[at + 2 : at + 6] == [
+        "fatal: [node1]: FAILED! =>",
+        "    delta: '0:00:01'",
+        "    stderr: |-",
+        "        rm: a: No such file",
+    ]
 
 
 def test_steps_run_at_a_time_and_each_is_shown_whole(run, tmp_path):
