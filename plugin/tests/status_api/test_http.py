@@ -137,7 +137,7 @@ async def test_a_request_is_answered_that_came_in_one_turn_of_the_loop_with_a_fl
     address = server.sockets[0].getsockname()
     with contextlib.ExitStack() as stack:
         # The loop does not turn here.
-        probe, *flood = (stack.enter_context(sockets.create_connection(address)) for _ in range(90))
+        probe, *_flood = (stack.enter_context(sockets.create_connection(address)) for _ in range(90))
         probe.sendall(b"GET /page HTTP/1.1\r\n\r\n")
         probe.setblocking(False)
         answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(probe, 100), 10)

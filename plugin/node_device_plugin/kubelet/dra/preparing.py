@@ -18,7 +18,7 @@ from ...declaration.dra_api import API_VERSION
 from ...declaration.model import DraDriver
 from ...devices.commands import pre_start
 from ...support.bounded_calls import BoundedCalls, Call, Key, NoAnswer
-from ...support.cancel_safe import to_the_end
+from ...support.cancel_safe import result_within, to_the_end
 from ...telemetry.logs import Log, Tries
 from . import record_path
 from .claims import ClaimId, Find, Held, Offered, PreparedClaim, Refused, again, plan
@@ -28,9 +28,9 @@ log = Log(__name__)
 
 #: Seconds for which a client is used again. Later, another client reads the credentials, which may have been renewed.
 _FRESH = 60.0
-#: Most calls of the API server at once. Each takes a thread.
+#: Most calls of the API server at once. Each takes a thread. As many threads of callers that no longer wait may go on.
 _MOST_CALLS = 8
-#: Maximum seconds for which a caller waits for a call. Its thread counts until the call ends.
+#: Maximum seconds for which a caller waits for a call.
 _LONGEST_CALL = 60.0
 #: Names the calls for records.
 _READ = Key("the record of prepared claims", "")
@@ -44,13 +44,13 @@ _Commands = tuple[str, Resource, list[Device]]
 class _Giving:
     """A claim that gets its devices, by a call in a thread. commands: to run before the claim is recorded.
 
-    is_over: whether nobody waits any longer. has_ended: whether the call does nothing any more.
+    is_over: whether nobody waits any longer. is_at_work: whether a thread gives the devices now.
     """
 
     def __init__(self, asked: ClaimId) -> None:
         self.asked = asked
         self.commands: Sequence[_Commands] = ()
-        self.is_over = self.has_ended = False
+        self.is_over = self.is_at_work = False
 
 
 class Preparing:
@@ -122,7 +122,7 @@ class Preparing:
                 raise Refused(f"{asked}: cannot record what it has: {error}") from error
             finally:
                 giving.is_over = True
-                if giving.has_ended:
+                if not giving.is_at_work:
                     self._under_way.pop(giving, None)
         self.known[asked.uid] = planned
         return planned
@@ -163,30 +163,9 @@ class Preparing:
     async def _give(self, giving: _Giving) -> PreparedClaim:
         """Read a claim from the API server, plan what it gets, and record that unless commands must run before.
 
-        Raises Refused, also Held, RecordError and OSError.
+        All in one thread, because a busy node wakes each thread late. Raises Refused, also Held, RecordError and
+        OSError.
         """
-        await self._free.acquire()
-        call = asyncio.ensure_future(self._look_and_give(giving))
-        # A caller that is cancelled leaves the thread of its call.
-        end = asyncio.get_running_loop().call_later(_LONGEST_CALL, call.cancel)
-        call.add_done_callback(functools.partial(self._has_ended, giving, end))
-        try:
-            planned = await asyncio.shield(call)
-        except (ApiError, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and not call.cancelled():
-                raise
-            # The next call reads the credentials again.
-            self._client = None
-            # Users see the answer in the events of their pods, and must not see addresses and paths of the cluster.
-            why = str(error) or f"the API server did not answer in {_LONGEST_CALL:g} s"
-            self._tries.failed(logging.WARNING, "cannot read a claim", error=why)
-            raise Refused(
-                f"{giving.asked}: cannot read it from the API server, the kubelet tries again; see the plugin's log"
-            ) from error
-        return planned
-
-    async def _look_and_give(self, giving: _Giving) -> PreparedClaim:
-        """``_give`` in one thread, because a busy node wakes each thread late. Raises ApiError if it cannot read."""
         asked, found = giving.asked, []
         place = Place("resourceclaims", asked.name, asked.namespace, API_VERSION)
         # A call for which nobody waits any longer does not hold up the next one.
@@ -199,13 +178,20 @@ class Preparing:
             return self._give_in_thread(giving, found[0]) if found else None
 
         calls: list[Call[PreparedClaim | None]] = [(of_claim, look), (of_record, give)]
-        answers = await self._calls.run(calls)
-        looked, given = answers[of_claim], answers[of_record]
-        if isinstance(looked, NoAnswer) and looked.later is not None:
-            # An API server may take longer than a file system.
-            looked = await asyncio.shield(looked.later)
-        if isinstance(looked, NoAnswer):
-            raise ApiError(f"the call {looked}")
+        async with self._free:
+            answers = await self._calls.run(calls)
+            looked, given = answers[of_claim], answers[of_record]
+            if isinstance(looked, NoAnswer) and looked.later is not None:
+                looked = await _later(looked.later)
+        if isinstance(looked, (ApiError, NoAnswer)):
+            # The next call reads the credentials again.
+            self._client = None
+            # Users see the answer in the events of their pods, and must not see addresses and paths of the cluster.
+            why = f"the call of the API server {looked}" if isinstance(looked, NoAnswer) else looked
+            self._tries.failed(logging.WARNING, "cannot read a claim", error=why)
+            raise Refused(
+                f"{asked}: cannot read it from the API server, the kubelet tries again; see the plugin's log"
+            ) from looked
         if isinstance(looked, Exception):
             raise looked
         self._tries.went_well()
@@ -218,6 +204,15 @@ class Preparing:
 
     def _give_in_thread(self, giving: _Giving, claim: dict[str, Any] | None) -> PreparedClaim:
         """Plan and record what a claim gets. claim: from the API server; None if it does not exist there."""
+        giving.is_at_work = True
+        try:
+            return self._planned(giving, claim)
+        finally:
+            giving.is_at_work = False
+            if giving.is_over:
+                self._under_way.pop(giving, None)
+
+    def _planned(self, giving: _Giving, claim: dict[str, Any] | None) -> PreparedClaim:
         asked, directory = giving.asked, self.directory
         with self._alone():
             # Before the read, because a claim that is under way now may be recorded after it.
@@ -232,7 +227,6 @@ class Preparing:
                 giving.commands = self._commands(planned)
             self._under_way[giving] = planned
         if giving.is_over:
-            self._under_way.pop(giving, None)
             raise Refused(f"{asked}: the kubelet no longer waits for it")
         if giving.commands:
             self._records.begin(directory, asked.uid)
@@ -240,16 +234,6 @@ class Preparing:
             # Also for a known claim, because its spec may be missing: an earlier release may have failed halfway.
             self._records.write(directory, planned)
         return planned
-
-    def _has_ended(self, giving: _Giving, end: asyncio.TimerHandle, call: asyncio.Future[Any]) -> None:
-        end.cancel()
-        self._free.release()
-        giving.has_ended = True
-        if giving.is_over:
-            self._under_way.pop(giving, None)
-        if not call.cancelled():
-            # Without this, asyncio logs an error for which nobody waits.
-            call.exception()
 
     def _api(self) -> Api:
         client = self._client
@@ -279,6 +263,14 @@ class Preparing:
 
 def _record(asked: ClaimId) -> Key:
     return Key(_READ.group, asked.uid)
+
+
+async def _later(call: asyncio.Future[Any]) -> Any:
+    """The result of a call for which an API server takes longer than a file system may, or NoAnswer."""
+    try:
+        return await result_within(asyncio.shield(call), _LONGEST_CALL)
+    except asyncio.TimeoutError:
+        return NoAnswer(f"did not answer in {_LONGEST_CALL:g} s")
 
 
 async def _run(claim: ClaimId, commands: Sequence[_Commands]) -> None:

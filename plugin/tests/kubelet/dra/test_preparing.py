@@ -480,7 +480,7 @@ async def test_an_api_server_that_answers_too_late_counts_as_away(
         # More calls than may be under way at once.
         for _ in range(preparing._MOST_CALLS + 1):
             assert await kubelet.refused("u1") == UNREAD
-        assert "the API server did not answer in 0.1 s" in caplog.text
+        assert "the call of the API server did not answer in 0.1 s" in caplog.text
         goes_on.set()
         monkeypatch.undo()
         # The threads of the calls end one after the other.
