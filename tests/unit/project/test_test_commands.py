@@ -37,7 +37,7 @@ END
 fatal: [node1]: FAILED! =>
     cmd: |-
         set -eu
-LINES
+
         rm a
     delta: '0:00:01'
     stderr: |-
@@ -48,7 +48,7 @@ END
   packages) touch $MACHINE/etc/compiler; exit ${BUILD:-0} ;;
 esac
 """
-).replace("LINES", "        :\n\n" * 30).replace("MARK", MARK.replace("{{ left_out }}", "CRI-O"))
+).replace("MARK", MARK.replace("{{ left_out }}", "CRI-O"))
 
 
 @pytest.fixture
