@@ -141,9 +141,9 @@ async def test_who_hears_that_it_is_ready_can_ask_it(short_path: Path, monkeypat
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
 
-    async def slow(*given: Any) -> Any:
+    async def slow(*given: Any, **options: Any) -> Any:
         await asyncio.sleep(0.3)
-        return await start_server(*given)
+        return await start_server(*given, **options)
 
     def notify(message: str) -> bool:
         said.append(message)
@@ -155,6 +155,7 @@ async def test_who_hears_that_it_is_ready_can_ask_it(short_path: Path, monkeypat
     config.write_text("http_address: 127.0.0.1:%d" % port + CONFIG % {"here": short_path})
     running = asyncio.create_task(plugin.run(Source(str(config)), load(str(config))))
     while "READY=1" not in said:
+        assert not running.done(), running
         await asyncio.sleep(0.01)
     _reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.close()
