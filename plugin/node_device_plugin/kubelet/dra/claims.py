@@ -317,7 +317,9 @@ def _env(given: Sequence[_Given], by_container: bool) -> dict[str, dict[str, str
     # Two shares of a device have one place.
     groups: dict[tuple[str, str], dict[int, Offered]] = {}
     for each in given:
-        groups.setdefault((each.request, each.offered.resource.name), {})[each.offered.place] = each.offered
+        resource = each.offered.resource
+        if resource.env or resource.joined_env:
+            groups.setdefault((each.request, resource.name), {})[each.offered.place] = each.offered
     env: dict[str, dict[str, str]] = {}
     totals: dict[str, dict[int, Offered]] = {}
     for (request, name), by_place in groups.items():

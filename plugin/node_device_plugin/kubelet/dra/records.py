@@ -82,7 +82,8 @@ class Records:
             path = record_path(directory, claim.id.uid)
             staged = os.path.join(os.path.dirname(path), f".{claim.id.uid}.{os.urandom(6).hex()}")
             replace(path, json.dumps(_to_data(claim)).encode("utf-8"), staged)
-            _unlink(_begun(directory, claim.id.uid))
+            if has_begun:
+                _unlink(_begun(directory, claim.id.uid))
 
     def remove(self, directory: str, uid: str) -> None:
         """Remove a claim's spec, then its record, and the directory after the last one. Raises OSError.
