@@ -15,18 +15,20 @@ from ..telemetry.logs import Log
 
 log = Log(__name__)
 
-#: Maximum bytes of a request line with its headers; the server refuses a larger request. A connection
-#: buffers at most twice as much, if the server is started with this limit.
+#: Maximum bytes of a request line with its headers; the server refuses a larger request. Start the server
+#: with this limit, so that a connection buffers little more.
 LARGEST_HEAD = 16384
 #: Maximum seconds for a client to send its request, and again to read the answer. Making a page has no limit, because
 #: a reload scans all devices.
 _TIMEOUT = 10.0
 #: Seconds that a client has to close the connection after the answer; see _read_to_end.
 _LINGER = 2.0
-#: Maximum connections that wait for their request or for their end, in total and per address. Beyond a
-#: limit, the server ends the oldest of them. At most as many pages as connections in total are made at once.
-_MOST_CONNECTIONS = 128
-_MOST_OF_ONE = 64
+#: Maximum idle connections, of one address and in total. Idle is who has sent no request, or has got the answer.
+_IDLE_OF_ONE, _IDLE = 64, 128
+#: The same for connections that do not read their answer, which takes memory.
+_UNREAD_OF_ONE, _UNREAD = 8, 32
+#: Maximum pages that are made at once.
+_PAGES = 128
 #: Turns of the event loop until the data that came with a connection is read, and its request parsed.
 _TURNS_TO_READ = 3
 
@@ -45,13 +47,35 @@ Page = Callable[[], Awaitable[Response]]
 Routes = Mapping[tuple[str, str], Page]
 
 
+class _Connections:
+    """Connections in one state, with the client's address (empty for a unix socket), oldest first.
+
+    Beyond a limit, the oldest one ends, so that a flood does not keep out probes or scrapers. of_one: of one address.
+    """
+
+    def __init__(self, of_one: int, in_total: int) -> None:
+        self._of_one, self._in_total = of_one, in_total
+        self._addresses: dict[asyncio.StreamWriter, str] = {}
+
+    def add(self, newest: asyncio.StreamWriter) -> None:
+        address = self._addresses[newest] = _address_of(newest)
+        of_one = [each for each, its in self._addresses.items() if address and its == address]
+        for connections, most in ((of_one, self._of_one), (list(self._addresses), self._in_total)):
+            for oldest in connections[: max(0, len(connections) - most)]:
+                oldest.transport.abort()
+                # Its own task runs later.
+                self.discard(oldest)
+
+    def discard(self, connection: asyncio.StreamWriter) -> None:
+        self._addresses.pop(connection, None)
+
+
 class Pages:
     """Answers the connections of a server (for asyncio.start_server and start_unix_server)."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        #: Connections without a request, or with their answer, and the client's address (empty for a unix socket).
-        self._idle: dict[asyncio.StreamWriter, str] = {}
+        self._idle, self._unread = _Connections(_IDLE_OF_ONE, _IDLE), _Connections(_UNREAD_OF_ONE, _UNREAD)
         self._pages_being_made = 0
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,20 +86,11 @@ class Pages:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await self._answer(reader, writer)
         finally:
-            self._idle.pop(writer, None)
+            self._idle.discard(writer)
+            self._unread.discard(writer)
             # Use abort(), because close() waits until the client has read the rest of the answer.
             if not writer.transport.is_closing():
                 writer.transport.abort()
-
-    def _is_idle(self, newest: asyncio.StreamWriter) -> None:
-        """End the oldest idle connections beyond the limits, so that a flood does not keep out probes or scrapers."""
-        address = self._idle[newest] = _address_of(newest)
-        of_one = [each for each, its in self._idle.items() if address and its == address]
-        for connections, most in ((of_one, _MOST_OF_ONE), (list(self._idle), _MOST_CONNECTIONS)):
-            for oldest in connections[: max(0, len(connections) - most)]:
-                oldest.transport.abort()
-                # Remove the connection now, because its own task runs later.
-                self._idle.pop(oldest, None)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         response, head_only = await self._response(reader, writer)
@@ -91,9 +106,12 @@ class Pages:
         # A browser must neither cache the page nor guess another content type.
         head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
         writer.write(head.encode() + (b"" if head_only else body))
-        await asyncio.wait_for(writer.drain(), _TIMEOUT)
+        if writer.transport.get_write_buffer_size():
+            self._unread.add(writer)
+            await asyncio.wait_for(writer.drain(), _TIMEOUT)
+            self._unread.discard(writer)
         writer.write_eof()
-        self._is_idle(writer)
+        self._idle.add(writer)
         await asyncio.wait_for(_read_to_end(reader), _LINGER)
 
     async def _response(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Response, bool]:
@@ -102,20 +120,20 @@ class Pages:
         for _turn in range(_TURNS_TO_READ):
             await asyncio.sleep(0)
         if not request.done():
-            self._is_idle(writer)
+            self._idle.add(writer)
         try:
             method, target = await asyncio.wait_for(request, _TIMEOUT)
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return _plain(HTTPStatus.BAD_REQUEST), False
         finally:
-            self._idle.pop(writer, None)
+            self._idle.discard(writer)
         path = target.partition("?")[0]
         asked = "GET" if method == "HEAD" else method
         page = self._routes.get((asked, path))
         if page is None:
             known = any(path == each for _, each in self._routes)
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND), method == "HEAD"
-        if self._pages_being_made >= _MOST_CONNECTIONS:
+        if self._pages_being_made >= _PAGES:
             return _plain(HTTPStatus.SERVICE_UNAVAILABLE), method == "HEAD"
         self._pages_being_made += 1
         try:

@@ -100,11 +100,11 @@ async def test_garbage_by_chance_is_refused_and_the_next_request_is_answered(soc
 
 async def test_clients_that_only_wait_do_not_keep_others_out(socket: str) -> None:
     """The server accepts connections in their order, and ends the oldest that waits."""
-    waiting = [await asyncio.open_unix_connection(socket) for _ in range(2 * http._MOST_CONNECTIONS)]
+    waiting = [await asyncio.open_unix_connection(socket) for _ in range(2 * http._IDLE)]
     for _ in range(10):
         assert (await say(socket, b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
     ended = [reader.at_eof() or reader.exception() is not None for reader, _ in waiting]
-    assert sum(ended) == ended.index(False) >= http._MOST_CONNECTIONS
+    assert sum(ended) == ended.index(False) >= http._IDLE
     for _, writer in waiting:
         writer.close()
 
@@ -117,11 +117,11 @@ async def test_one_address_cannot_take_all_connections() -> None:
     port = server.sockets[0].getsockname()[1]
     try:
         probe = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
-        flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * http._MOST_OF_ONE)]
+        flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * http._IDLE_OF_ONE)]
         # It was there first, and is the only one of its address.
         probe[1].write(b"GET /page HTTP/1.1\r\n\r\n")
         assert (await probe[0].read()).startswith(b"HTTP/1.1 200")
-        assert sum(not reader.at_eof() and reader.exception() is None for reader, _ in flood) == http._MOST_OF_ONE
+        assert sum(not reader.at_eof() and reader.exception() is None for reader, _ in flood) == http._IDLE_OF_ONE
         for _, writer in (probe, *flood):
             writer.close()
     finally:
@@ -132,7 +132,7 @@ async def test_a_request_is_answered_that_came_in_one_turn_of_the_loop_with_a_fl
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A busy node gives the plugin little time, so many connections wait for each turn."""
-    monkeypatch.setattr(http, "_MOST_OF_ONE", 8)
+    monkeypatch.setattr(http, "_IDLE_OF_ONE", 8)
     server = await asyncio.start_server(Pages(ROUTES), "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
     with contextlib.ExitStack() as stack:
@@ -142,6 +142,33 @@ async def test_a_request_is_answered_that_came_in_one_turn_of_the_loop_with_a_fl
         probe.setblocking(False)
         answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(probe, 100), 10)
         assert answer.startswith(b"HTTP/1.1 200")
+    server.close()
+
+
+async def test_clients_that_do_not_read_their_answers_take_little_memory() -> None:
+    async def large() -> Response:
+        return Response(HTTPStatus.OK, "x" * 10_000_000)
+
+    server = await asyncio.start_server(Pages({("GET", "/large"): large}), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    flood = []
+    for _ in range(3 * http._UNREAD_OF_ONE):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+        await reader.readexactly(4)
+        flood.append(writer)
+
+    def lives(writer: asyncio.StreamWriter) -> bool:
+        with contextlib.suppress(OSError):
+            writer.write(b"x")
+            return not writer.transport.is_closing()
+        return False
+
+    while sum(map(lives, flood)) > http._UNREAD_OF_ONE:
+        await asyncio.sleep(0.01)
+    assert [lives(writer) for writer in flood[-http._UNREAD_OF_ONE :]] == [True] * http._UNREAD_OF_ONE
+    for writer in flood:
+        writer.transport.abort()
     server.close()
 
 
@@ -158,7 +185,7 @@ async def test_a_page_in_the_making_is_not_ended(short_path: Path) -> None:
         reader, writer = await asyncio.open_unix_connection(socket)
         writer.write(b"GET /slow HTTP/1.1\r\n\r\n")
         await asyncio.sleep(0.05)
-        flood = [await asyncio.open_unix_connection(socket) for _ in range(2 * http._MOST_CONNECTIONS)]
+        flood = [await asyncio.open_unix_connection(socket) for _ in range(2 * http._IDLE)]
         go.set()
         assert (await reader.read()).startswith(b"HTTP/1.1 200")
         for _, other in (*flood, (reader, writer)):
@@ -174,7 +201,7 @@ async def test_a_client_gets_the_refusal_of_a_request_that_nobody_reads(socket: 
 
 
 async def test_beyond_a_limit_no_page_is_made(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(http, "_PAGES", 2)
     asked, go = asyncio.Semaphore(0), asyncio.Event()
 
     async def slow() -> Response:

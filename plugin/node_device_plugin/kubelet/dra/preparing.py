@@ -28,9 +28,9 @@ log = Log(__name__)
 
 #: Seconds for which a client is used again. Later, another client reads the credentials, which may have been renewed.
 _FRESH = 60.0
-#: Most calls of the API server at once. Each takes a thread. As many threads of callers that no longer wait may go on.
+#: Most claims that are read from the API server and given devices at once. Each takes a thread.
 _MOST_CALLS = 8
-#: Maximum seconds for which a caller waits for a call.
+#: Maximum seconds for which a caller waits for the API server, and for which a thread counts after its caller has left.
 _LONGEST_CALL = 60.0
 #: Names the calls for records.
 _READ = Key("the record of prepared claims", "")
@@ -42,15 +42,18 @@ _Commands = tuple[str, Resource, list[Device]]
 
 
 class _Giving:
-    """A claim that gets its devices, by a call in a thread. commands: to run before the claim is recorded.
+    """A claim that gets its devices, by calls in threads. commands: to run before the claim is recorded.
 
-    is_over: whether nobody waits any longer. is_at_work: whether a thread gives the devices now.
+    is_over: whether nobody waits any longer. at_work: the threads that work for the claim. A thread leaves ``at_work``
+    before it reads ``is_over``, and the caller sets ``is_over`` before it reads ``at_work``. So one of them sees that
+    both have left.
     """
 
     def __init__(self, asked: ClaimId) -> None:
         self.asked = asked
         self.commands: Sequence[_Commands] = ()
-        self.is_over = self.is_at_work = False
+        self.is_over = self.has_slot = False
+        self.at_work: set[int] = set()
 
 
 class Preparing:
@@ -122,8 +125,10 @@ class Preparing:
                 raise Refused(f"{asked}: cannot record what it has: {error}") from error
             finally:
                 giving.is_over = True
-                if not giving.is_at_work:
-                    self._under_way.pop(giving, None)
+                if giving.at_work:
+                    asyncio.get_running_loop().call_later(_LONGEST_CALL, self._free_slot, giving)
+                else:
+                    self._end(giving)
         self.known[asked.uid] = planned
         return planned
 
@@ -170,19 +175,26 @@ class Preparing:
         place = Place("resourceclaims", asked.name, asked.namespace, API_VERSION)
         # A call for which nobody waits any longer does not hold up the next one.
         of_claim, of_record = Key(_CLAIMS, f"{asked.uid}/{id(giving)}"), _record(asked)
+        working = functools.partial(self._working, giving, asyncio.get_running_loop())
 
         def look() -> None:
-            found.append(self._api().get(place))
+            with working():
+                found.append(self._api().get(place))
 
-        def give() -> PreparedClaim | None:
-            return self._give_in_thread(giving, found[0]) if found else None
+        def give() -> PreparedClaim:
+            with working():
+                return self._give_in_thread(giving, found[0])
 
-        calls: list[Call[PreparedClaim | None]] = [(of_claim, look), (of_record, give)]
-        async with self._free:
-            answers = await self._calls.run(calls)
-            looked, given = answers[of_claim], answers[of_record]
-            if isinstance(looked, NoAnswer) and looked.later is not None:
-                looked = await _later(looked.later)
+        def give_if_found() -> PreparedClaim | None:
+            return give() if found else None
+
+        await self._free.acquire()
+        giving.has_slot = True
+        calls: list[Call[PreparedClaim | None]] = [(of_claim, look), (of_record, give_if_found)]
+        answers = await self._calls.run(calls)
+        looked, given = answers[of_claim], answers[of_record]
+        if isinstance(looked, NoAnswer) and looked.later is not None:
+            looked = await _later(looked.later)
         if isinstance(looked, (ApiError, NoAnswer)):
             # The next call reads the credentials again.
             self._client = None
@@ -197,22 +209,41 @@ class Preparing:
         self._tries.went_well()
         if given is None:
             # The API server was slow, so another thread gives the claim its devices.
-            given = await self._calls.call(of_record, functools.partial(self._give_in_thread, giving, found[0]))
+            given = await self._calls.call(of_record, give)
         if isinstance(given, Exception):
             raise given
+        # Commands may take long.
+        self._free_slot(giving)
         return given
+
+    @contextlib.contextmanager
+    def _working(self, giving: _Giving, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Note that this thread works for a claim. Raises Refused if nobody waits any longer."""
+        thread = threading.get_ident()
+        giving.at_work.add(thread)
+        try:
+            if giving.is_over:
+                raise _is_over(giving)
+            yield
+        finally:
+            giving.at_work.discard(thread)
+            if giving.is_over:
+                # At the end of the process, the loop may be closed.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._end, giving)
+
+    def _end(self, giving: _Giving) -> None:
+        """Nobody works for the claim any more, or waits."""
+        self._under_way.pop(giving, None)
+        self._free_slot(giving)
+
+    def _free_slot(self, giving: _Giving) -> None:
+        if giving.has_slot:
+            giving.has_slot = False
+            self._free.release()
 
     def _give_in_thread(self, giving: _Giving, claim: dict[str, Any] | None) -> PreparedClaim:
         """Plan and record what a claim gets. claim: from the API server; None if it does not exist there."""
-        giving.is_at_work = True
-        try:
-            return self._planned(giving, claim)
-        finally:
-            giving.is_at_work = False
-            if giving.is_over:
-                self._under_way.pop(giving, None)
-
-    def _planned(self, giving: _Giving, claim: dict[str, Any] | None) -> PreparedClaim:
         asked, directory = giving.asked, self.directory
         with self._alone():
             # Before the read, because a claim that is under way now may be recorded after it.
@@ -227,7 +258,7 @@ class Preparing:
                 giving.commands = self._commands(planned)
             self._under_way[giving] = planned
         if giving.is_over:
-            raise Refused(f"{asked}: the kubelet no longer waits for it")
+            raise _is_over(giving)
         if giving.commands:
             self._records.begin(directory, asked.uid)
         else:
@@ -259,6 +290,10 @@ class Preparing:
             (request, offered[0].resource, list({each.place: each.device for each in offered}.values()))
             for (request, _resource), offered in groups.items()
         ]
+
+
+def _is_over(giving: _Giving) -> Refused:
+    return Refused(f"{giving.asked}: the kubelet no longer waits for it")
 
 
 def _record(asked: ClaimId) -> Key:

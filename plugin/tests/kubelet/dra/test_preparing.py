@@ -464,6 +464,58 @@ async def test_a_slow_api_server_keeps_few_threads(node: Node, cluster: FakeApi)
         goes_on.set()
 
 
+async def test_many_claims_at_once_wait_for_a_slow_api_server_and_slow_files(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call hangs, so none is refused because others do."""
+    numbers = range(24)
+    allocate(cluster, *(claim(f"u{number}", result(f"d{number}")) for number in numbers))
+    devices = [{"id": f"d{number}", "nodes": [{"path": f"/dev/d{number}", "host_path": FREE}]} for number in numbers]
+    write = Records.write
+
+    def slow_write(*given: Any) -> None:
+        time.sleep(0.1)
+        write(*given)
+
+    def slow(_method: str, path: str) -> None:
+        if "/resourceclaims/" in path:
+            time.sleep(0.15)
+
+    monkeypatch.setattr(Records, "write", slow_write)
+    cluster.refuse = slow
+    async with node.running({"name": CAMERA, "devices": devices}), Kubelet(node.socket) as kubelet:
+        answers = await kubelet.prepare(*(asked(f"u{number}") for number in numbers))
+        assert {answer.error for answer in answers.values()} == {""}
+
+
+async def test_a_claim_waits_while_calls_go_on_for_which_nobody_waits(node: Node, cluster: FakeApi) -> None:
+    numbers = range(preparing._MOST_CALLS + 1)
+    allocate(cluster, *(claim(f"u{number}", result(f"d{number}")) for number in numbers))
+    devices = [{"id": f"d{number}", "nodes": [{"path": f"/dev/d{number}", "host_path": FREE}]} for number in numbers]
+    goes_on, asking = threading.Event(), []
+
+    def slow(_method: str, path: str) -> None:
+        if "/resourceclaims/" in path:
+            asking.append(path)
+            assert goes_on.wait(30)
+
+    cluster.refuse = slow
+    try:
+        async with node.running({"name": CAMERA, "devices": devices}), Kubelet(node.socket) as kubelet:
+            *left, last = (asked(f"u{number}") for number in numbers)
+            leaving = asyncio.ensure_future(kubelet.prepare(*left))
+            await until(lambda: len(asking) == preparing._MOST_CALLS)
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            waiting = asyncio.ensure_future(kubelet.prepare(last))
+            await asyncio.sleep(0.5)
+            assert not waiting.done()
+            goes_on.set()
+            assert (await waiting)[last.uid].error == ""
+    finally:
+        goes_on.set()
+
+
 async def test_an_api_server_that_answers_too_late_counts_as_away(
     node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
