@@ -94,11 +94,6 @@ class RuntimeServiceStub(object):
                 request_serializer=node__device__plugin_dot_wire_dot_cri__v1__pb2.ContainerStatusRequest.SerializeToString,
                 response_deserializer=node__device__plugin_dot_wire_dot_cri__v1__pb2.ContainerStatusResponse.FromString,
                 _registered_method=True)
-        self.ExecSync = channel.unary_unary(
-                '/runtime.v1.RuntimeService/ExecSync',
-                request_serializer=node__device__plugin_dot_wire_dot_cri__v1__pb2.ExecSyncRequest.SerializeToString,
-                response_deserializer=node__device__plugin_dot_wire_dot_cri__v1__pb2.ExecSyncResponse.FromString,
-                _registered_method=True)
 
 
 class RuntimeServiceServicer(object):
@@ -176,12 +171,6 @@ class RuntimeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ExecSync(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_RuntimeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -244,11 +233,6 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.ContainerStatus,
                     request_deserializer=node__device__plugin_dot_wire_dot_cri__v1__pb2.ContainerStatusRequest.FromString,
                     response_serializer=node__device__plugin_dot_wire_dot_cri__v1__pb2.ContainerStatusResponse.SerializeToString,
-            ),
-            'ExecSync': grpc.unary_unary_rpc_method_handler(
-                    servicer.ExecSync,
-                    request_deserializer=node__device__plugin_dot_wire_dot_cri__v1__pb2.ExecSyncRequest.FromString,
-                    response_serializer=node__device__plugin_dot_wire_dot_cri__v1__pb2.ExecSyncResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
