@@ -7,33 +7,16 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims, pods, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    capacities_of,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Resource
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import (
-    MAX_CLAIMED,
-    NO_CLAIM,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import (
-    container_view,
-    evidence,
-    judging,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import (
-    EMPTY,
-    FAILED,
-    IN_USE,
-    UNPROVEN,
-    Outcome,
-    Row,
-)
-
+from ....plugin.node_device_plugin.cluster import claims, pods, quantity
+from ....plugin.node_device_plugin.cluster.api import Api, Place
+from ....plugin.node_device_plugin.cluster.extended_resources import capacities_of
+from ....plugin.node_device_plugin.declaration import Resource
+from ....plugin.node_device_plugin.declaration.dra_api import MAX_CLAIMED, NO_CLAIM
+from ....plugin.node_device_plugin.declaration.model import DRA
+from ....plugin.node_device_plugin.declaration.names import class_name
+from ....plugin.node_device_plugin.verification import container_view, evidence, judging
+from ....plugin.node_device_plugin.verification.proof_record import Record
+from ....plugin.node_device_plugin.verification.report import EMPTY, FAILED, IN_USE, UNPROVEN, Outcome, Row
 from . import proof, rollout
 from .daemonset import DaemonSet
 from .objects import DeploymentError

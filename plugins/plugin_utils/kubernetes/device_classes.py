@@ -7,22 +7,12 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    LacksRights,
-    NotFound,
-    Place,
-    again_after_conflict,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import device_classes
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import (
-    API_VERSION,
-    FIRST_KUBELET_FOR_LIMITS,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
-
+from ....plugin.node_device_plugin.cluster import claims
+from ....plugin.node_device_plugin.cluster.api import Api, LacksRights, NotFound, Place, again_after_conflict
+from ....plugin.node_device_plugin.cluster.manifests import device_classes
+from ....plugin.node_device_plugin.declaration.cdi import version_tuple
+from ....plugin.node_device_plugin.declaration.dra_api import API_VERSION, FIRST_KUBELET_FOR_LIMITS
+from ....plugin.node_device_plugin.declaration.names import class_name
 from .objects import Change, DeploymentError, is_ours
 
 #: All DeviceClasses.
