@@ -3,25 +3,13 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    asked,
-    combinations,
-    declaration,
-    profiles,
-    requirements,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
-    claims,
-    deployed,
-    device_classes,
-    duplicate_nodes,
-    waiting,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError, outcome
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ...plugin.node_device_plugin.cluster.api import Api, LacksRights
+from ...plugin.node_device_plugin.declaration.model import DRA
+from ..plugin_utils import asked, combinations, declaration, profiles, requirements
+from ..plugin_utils.kubernetes import claims, deployed, device_classes, duplicate_nodes, waiting
+from ..plugin_utils.kubernetes.daemonset import DaemonSet
+from ..plugin_utils.kubernetes.objects import DeploymentError, outcome
+from ..plugin_utils.node_action import NodeAction
 
 # Seconds until a claim must be free, and between two looks.
 _GRACE, _PAUSE = 10.0, 1.0

@@ -24,10 +24,10 @@ def of_node(api: Api, node: Mapping[str, Any]) -> Slots | None:
     Raises ApiError.
     """
     name = str(node["metadata"]["name"])
-    total = quantity.number(capacities_of(node, "allocatable").get("pods"))
+    total = quantity.whole(capacities_of(node, "allocatable").get("pods"))
     if total is None:
         return None
-    return Slots(int(total), max(0, int(total) - sum(not is_finished(pod) for pod in bound(api, name))))
+    return Slots(total, max(0, total - sum(not is_finished(pod) for pod in bound(api, name))))
 
 
 def name_of(pod: Mapping[str, Any]) -> str:
@@ -98,4 +98,4 @@ def _asked(spec: Mapping[str, Any]) -> Counter[str]:
 
 def _limits(container: Mapping[str, Any]) -> Counter[str]:
     limits = ((container.get("resources") or {}).get("limits") or {}).items()
-    return Counter({resource: int(quantity.number(str(text)) or 0) for resource, text in limits if "/" in resource})
+    return Counter({resource: quantity.whole(text) or 0 for resource, text in limits if "/" in resource})

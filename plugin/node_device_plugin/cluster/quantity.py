@@ -27,6 +27,12 @@ def number(text: object) -> Decimal | None:
     return value if value.adjusted() < _MOST_DIGITS else None
 
 
+def whole(text: object) -> int | None:
+    """The value of a quantity as an integer; None if the text is no quantity."""
+    value = number(text)
+    return None if value is None else int(value)
+
+
 def same(one: object, other: object) -> bool:
     """Whether two quantities are equal (None: the key is missing)."""
     if one is None or other is None:

@@ -338,20 +338,17 @@ Global___LinuxSandboxSecurityContext: _TypeAlias = LinuxSandboxSecurityContext  
 class LinuxPodSandboxConfig(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    CGROUP_PARENT_FIELD_NUMBER: _builtins.int
     SECURITY_CONTEXT_FIELD_NUMBER: _builtins.int
-    cgroup_parent: _builtins.str
     @_builtins.property
     def security_context(self) -> Global___LinuxSandboxSecurityContext: ...
     def __init__(
         self,
         *,
-        cgroup_parent: _builtins.str = ...,
         security_context: Global___LinuxSandboxSecurityContext | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["security_context", b"security_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cgroup_parent", b"cgroup_parent", "security_context", b"security_context"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["security_context", b"security_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -468,19 +465,16 @@ class RunPodSandboxRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CONFIG_FIELD_NUMBER: _builtins.int
-    RUNTIME_HANDLER_FIELD_NUMBER: _builtins.int
-    runtime_handler: _builtins.str
     @_builtins.property
     def config(self) -> Global___PodSandboxConfig: ...
     def __init__(
         self,
         *,
         config: Global___PodSandboxConfig | None = ...,
-        runtime_handler: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "runtime_handler", b"runtime_handler"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -574,25 +568,6 @@ class RemovePodSandboxResponse(_message.Message):
 Global___RemovePodSandboxResponse: _TypeAlias = RemovePodSandboxResponse  # noqa: Y015
 
 @_typing.final
-class PodSandboxStateValue(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STATE_FIELD_NUMBER: _builtins.int
-    state: Global___PodSandboxState.ValueType
-    def __init__(
-        self,
-        *,
-        state: Global___PodSandboxState.ValueType = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PodSandboxStateValue: _TypeAlias = PodSandboxStateValue  # noqa: Y015
-
-@_typing.final
 class PodSandboxFilter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -617,23 +592,19 @@ class PodSandboxFilter(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     ID_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
     LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    @_builtins.property
-    def state(self) -> Global___PodSandboxStateValue: ...
     @_builtins.property
     def label_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
-        state: Global___PodSandboxStateValue | None = ...,
         label_selector: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "label_selector", b"label_selector", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "label_selector", b"label_selector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1241,25 +1212,6 @@ class RemoveContainerResponse(_message.Message):
 Global___RemoveContainerResponse: _TypeAlias = RemoveContainerResponse  # noqa: Y015
 
 @_typing.final
-class ContainerStateValue(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STATE_FIELD_NUMBER: _builtins.int
-    state: Global___ContainerState.ValueType
-    def __init__(
-        self,
-        *,
-        state: Global___ContainerState.ValueType = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ContainerStateValue: _TypeAlias = ContainerStateValue  # noqa: Y015
-
-@_typing.final
 class ContainerFilter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1284,26 +1236,22 @@ class ContainerFilter(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     ID_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
     POD_SANDBOX_ID_FIELD_NUMBER: _builtins.int
     LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     pod_sandbox_id: _builtins.str
-    @_builtins.property
-    def state(self) -> Global___ContainerStateValue: ...
     @_builtins.property
     def label_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
-        state: Global___ContainerStateValue | None = ...,
         pod_sandbox_id: _builtins.str = ...,
         label_selector: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "label_selector", b"label_selector", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "label_selector", b"label_selector", "pod_sandbox_id", b"pod_sandbox_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1397,14 +1345,12 @@ class Container(_message.Message):
     POD_SANDBOX_ID_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
-    IMAGE_REF_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     pod_sandbox_id: _builtins.str
-    image_ref: _builtins.str
     state: Global___ContainerState.ValueType
     created_at: _builtins.int
     """Nanoseconds since the epoch."""
@@ -1423,7 +1369,6 @@ class Container(_message.Message):
         pod_sandbox_id: _builtins.str = ...,
         metadata: Global___ContainerMetadata | None = ...,
         image: Global___ImageSpec | None = ...,
-        image_ref: _builtins.str = ...,
         state: Global___ContainerState.ValueType = ...,
         created_at: _builtins.int = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
@@ -1431,7 +1376,7 @@ class Container(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "created_at", b"created_at", "id", b"id", "image", b"image", "image_ref", b"image_ref", "labels", b"labels", "metadata", b"metadata", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "created_at", b"created_at", "id", b"id", "image", b"image", "labels", b"labels", "metadata", b"metadata", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1556,7 +1501,6 @@ class ContainerStatus(_message.Message):
     FINISHED_AT_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
-    IMAGE_REF_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
@@ -1569,7 +1513,6 @@ class ContainerStatus(_message.Message):
     started_at: _builtins.int
     finished_at: _builtins.int
     exit_code: _builtins.int
-    image_ref: _builtins.str
     reason: _builtins.str
     message: _builtins.str
     log_path: _builtins.str
@@ -1594,7 +1537,6 @@ class ContainerStatus(_message.Message):
         finished_at: _builtins.int = ...,
         exit_code: _builtins.int = ...,
         image: Global___ImageSpec | None = ...,
-        image_ref: _builtins.str = ...,
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
@@ -1604,99 +1546,22 @@ class ContainerStatus(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "created_at", b"created_at", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "image", b"image", "image_ref", b"image_ref", "labels", b"labels", "log_path", b"log_path", "message", b"message", "metadata", b"metadata", "mounts", b"mounts", "reason", b"reason", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "created_at", b"created_at", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "image", b"image", "labels", b"labels", "log_path", b"log_path", "message", b"message", "metadata", b"metadata", "mounts", b"mounts", "reason", b"reason", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ContainerStatus: _TypeAlias = ContainerStatus  # noqa: Y015
 
 @_typing.final
-class ExecSyncRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CONTAINER_ID_FIELD_NUMBER: _builtins.int
-    CMD_FIELD_NUMBER: _builtins.int
-    TIMEOUT_FIELD_NUMBER: _builtins.int
-    container_id: _builtins.str
-    timeout: _builtins.int
-    """Seconds; 0 is none."""
-    @_builtins.property
-    def cmd(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        container_id: _builtins.str = ...,
-        cmd: _abc.Iterable[_builtins.str] | None = ...,
-        timeout: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cmd", b"cmd", "container_id", b"container_id", "timeout", b"timeout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ExecSyncRequest: _TypeAlias = ExecSyncRequest  # noqa: Y015
-
-@_typing.final
-class ExecSyncResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STDOUT_FIELD_NUMBER: _builtins.int
-    STDERR_FIELD_NUMBER: _builtins.int
-    EXIT_CODE_FIELD_NUMBER: _builtins.int
-    stdout: _builtins.bytes
-    stderr: _builtins.bytes
-    exit_code: _builtins.int
-    def __init__(
-        self,
-        *,
-        stdout: _builtins.bytes = ...,
-        stderr: _builtins.bytes = ...,
-        exit_code: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit_code", b"exit_code", "stderr", b"stderr", "stdout", b"stdout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ExecSyncResponse: _TypeAlias = ExecSyncResponse  # noqa: Y015
-
-@_typing.final
-class ImageFilter(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    IMAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def image(self) -> Global___ImageSpec: ...
-    def __init__(
-        self,
-        *,
-        image: Global___ImageSpec | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ImageFilter: _TypeAlias = ImageFilter  # noqa: Y015
-
-@_typing.final
 class ListImagesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FILTER_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def filter(self) -> Global___ImageFilter: ...
     def __init__(
         self,
-        *,
-        filter: Global___ImageFilter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1728,7 +1593,6 @@ class Image(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     REPO_TAGS_FIELD_NUMBER: _builtins.int
-    REPO_DIGESTS_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     PINNED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
@@ -1738,20 +1602,17 @@ class Image(_message.Message):
     """True of the sandbox image, which the kubelet's image collection never removes."""
     @_builtins.property
     def repo_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    @_builtins.property
-    def repo_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         repo_tags: _abc.Iterable[_builtins.str] | None = ...,
-        repo_digests: _abc.Iterable[_builtins.str] | None = ...,
         size: _builtins.int = ...,
         pinned: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "pinned", b"pinned", "repo_digests", b"repo_digests", "repo_tags", b"repo_tags", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "pinned", b"pinned", "repo_tags", b"repo_tags", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

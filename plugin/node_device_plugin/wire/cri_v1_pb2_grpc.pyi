@@ -45,7 +45,6 @@ class RuntimeServiceStub:
     RemoveContainer: _grpc.UnaryUnaryMultiCallable[_cri_v1_pb2.RemoveContainerRequest, _cri_v1_pb2.RemoveContainerResponse]
     ListContainers: _grpc.UnaryUnaryMultiCallable[_cri_v1_pb2.ListContainersRequest, _cri_v1_pb2.ListContainersResponse]
     ContainerStatus: _grpc.UnaryUnaryMultiCallable[_cri_v1_pb2.ContainerStatusRequest, _cri_v1_pb2.ContainerStatusResponse]
-    ExecSync: _grpc.UnaryUnaryMultiCallable[_cri_v1_pb2.ExecSyncRequest, _cri_v1_pb2.ExecSyncResponse]
 
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
@@ -62,7 +61,6 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     RemoveContainer: _aio.UnaryUnaryMultiCallable[_cri_v1_pb2.RemoveContainerRequest, _cri_v1_pb2.RemoveContainerResponse]  # type: ignore[assignment]
     ListContainers: _aio.UnaryUnaryMultiCallable[_cri_v1_pb2.ListContainersRequest, _cri_v1_pb2.ListContainersResponse]  # type: ignore[assignment]
     ContainerStatus: _aio.UnaryUnaryMultiCallable[_cri_v1_pb2.ContainerStatusRequest, _cri_v1_pb2.ContainerStatusResponse]  # type: ignore[assignment]
-    ExecSync: _aio.UnaryUnaryMultiCallable[_cri_v1_pb2.ExecSyncRequest, _cri_v1_pb2.ExecSyncResponse]  # type: ignore[assignment]
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -148,13 +146,6 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cri_v1_pb2.ContainerStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cri_v1_pb2.ContainerStatusResponse, _abc.Awaitable[_cri_v1_pb2.ContainerStatusResponse]]: ...
-
-    @_abc_1.abstractmethod
-    def ExecSync(
-        self,
-        request: _cri_v1_pb2.ExecSyncRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_cri_v1_pb2.ExecSyncResponse, _abc.Awaitable[_cri_v1_pb2.ExecSyncResponse]]: ...
 
 def add_RuntimeServiceServicer_to_server(servicer: RuntimeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

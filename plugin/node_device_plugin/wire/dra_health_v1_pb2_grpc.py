@@ -67,34 +67,3 @@ def add_DRAResourceHealthServicer_to_server(servicer, server):
     server.add_registered_method_handlers('v1.DRAResourceHealth', rpc_method_handlers)
 
 
- # This class is part of an EXPERIMENTAL API.
-class DRAResourceHealth(object):
-    """Served by the plugin, on the socket of its driver; the kubelet is the client.
-    """
-
-    @staticmethod
-    def NodeWatchResources(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/v1.DRAResourceHealth/NodeWatchResources',
-            node__device__plugin_dot_wire_dot_dra__health__v1__pb2.NodeWatchResourcesRequest.SerializeToString,
-            node__device__plugin_dot_wire_dot_dra__health__v1__pb2.NodeWatchResourcesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)

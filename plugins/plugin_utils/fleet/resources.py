@@ -84,8 +84,8 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
             **base,
             "kind": "plugin" if row["state"] == extended_resources.LEFT_BEHIND else "fixed",
             "state": _of_row(row, capacities.get(name)),
-            "capacity": _number(row["capacity"]),
-            "healthy": _number(row["allocatable"]),
+            "capacity": quantity.whole(row["capacity"]),
+            "healthy": quantity.whole(row["allocatable"]),
             "reasons": [] if row["state"] == extended_resources.AS_DECLARED else [row["state"]],
         }
 
@@ -94,7 +94,7 @@ def _of_row(row: Mapping[str, str], capacity: int | None) -> str:
     """Return the state of a node object's row. capacity: the declared count; None if none is declared."""
     if row["state"] == extended_resources.AS_DECLARED:
         return "healthy" if capacity else "empty"
-    if row["state"] == extended_resources.LEFT_BEHIND and not _number(row["allocatable"]):
+    if row["state"] == extended_resources.LEFT_BEHIND and not quantity.whole(row["allocatable"]):
         return "left behind"
     return "not as declared"
 
@@ -102,7 +102,7 @@ def _of_row(row: Mapping[str, str], capacity: int | None) -> str:
 def _by_node_object(declared: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]:
     """Return a declared resource's row with the numbers of the node object, or of the node's ResourceSlices."""
     row, is_by_claim = _row(declared["name"], "plugin"), declared.get("api") == model.DRA
-    capacity, healthy = _number(shown["capacity"]), _number(shown["allocatable"])
+    capacity, healthy = quantity.whole(shown["capacity"]), quantity.whole(shown["allocatable"])
     if capacity is None or healthy is None:
         where = "the node has no ResourceSlice of it" if is_by_claim else "the node object does not list it"
         return {**row, "state": "not registered", "reasons": [where]}
@@ -237,9 +237,3 @@ def _holders(name: str, status: Mapping[str, Any]) -> dict[str, list[str]]:
 def _listed(name: str, status: Mapping[str, Any]) -> int | None:
     """Return the kubelet's number of healthy shares; None if only the checkpoint is known, which has no health."""
     return len(status["allocatable"].get(name, ())) if status["source"] == "kubelet" else None
-
-
-def _number(text: str) -> int | None:
-    """Return a quantity of the node object as an integer; None if the text is not a quantity."""
-    value = quantity.number(text)
-    return None if value is None else int(value)

@@ -7,36 +7,20 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims, pods, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    capacities_of,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Resource
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import (
-    MAX_CLAIMED,
-    NO_CLAIM,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import (
-    container_view,
-    evidence,
-    judging,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import (
-    EMPTY,
-    FAILED,
-    IN_USE,
-    UNPROVEN,
-    Outcome,
-    Row,
-)
-
+from ....plugin.node_device_plugin.cluster import claims, pods, quantity
+from ....plugin.node_device_plugin.cluster.api import Api, Place
+from ....plugin.node_device_plugin.cluster.extended_resources import capacities_of, info_of
+from ....plugin.node_device_plugin.declaration import Resource
+from ....plugin.node_device_plugin.declaration.dra_api import MAX_CLAIMED, NO_CLAIM
+from ....plugin.node_device_plugin.declaration.model import DRA
+from ....plugin.node_device_plugin.declaration.names import class_name
+from ....plugin.node_device_plugin.verification import container_view, evidence, judging
+from ....plugin.node_device_plugin.verification.proof_record import Record
+from ....plugin.node_device_plugin.verification.report import EMPTY, FAILED, IN_USE, UNPROVEN, Outcome, Row
 from . import proof, rollout
 from .daemonset import DaemonSet
 from .objects import DeploymentError
+from .profile import runtime_of
 from .waiting import until
 
 # Seconds between two reads of a node object.
@@ -60,8 +44,7 @@ def verify(
     free devices instead of one. Raises ApiError, DeploymentError.
     """
     shown, held = _once_followed(cluster, node, resources, driver, timeout)
-    info = (shown.get("status") or {}).get("nodeInfo") or {}
-    runtime = info.get("containerRuntimeVersion", "").replace("://", " ")
+    runtime = runtime_of(shown)
     before = proof.read_record(shown)
     record = Record(before, cluster.deployment.image)
     record.keep_only(resources, runtime)
@@ -83,7 +66,7 @@ def verify(
     rows = [judging.with_outcome(row, outcomes) for row in rows]
     report = {
         "runtime": runtime,
-        "kubelet": info.get("kubeletVersion", ""),
+        "kubelet": info_of(shown, "kubeletVersion"),
         "resources": [row._asdict() for row in rows],
         "problems": [f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED],
         # While the node has another API's devices under this name, its pods may have them.
@@ -169,8 +152,7 @@ def _shares(resource: Resource) -> tuple[int, int]:
 
 def _healthy(resource: Resource, shown: Mapping[str, Any]) -> int | None:
     """Return the resource's allocatable quantity in the node object; None if the node object does not list it."""
-    value = quantity.number(capacities_of(shown, "allocatable").get(resource.name))
-    return None if value is None else int(value)
+    return quantity.whole(capacities_of(shown, "allocatable").get(resource.name))
 
 
 def _shortfall(resource: Resource, shown: Mapping[str, Any], held: int = 0) -> str | None:

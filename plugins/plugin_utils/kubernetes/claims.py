@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims, manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Configuration
-
+from ....plugin.node_device_plugin.cluster import claims, manifests
+from ....plugin.node_device_plugin.declaration import Configuration
 from . import profile
 from .daemonset import DaemonSet
 from .objects import DeploymentError

@@ -7,22 +7,13 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    LacksRights,
-    NotFound,
-    Place,
-    again_after_conflict,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import device_classes
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import (
-    API_VERSION,
-    FIRST_KUBELET_FOR_LIMITS,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
-
+from ....plugin.node_device_plugin.cluster import claims
+from ....plugin.node_device_plugin.cluster.api import Api, LacksRights, NotFound, Place, again_after_conflict
+from ....plugin.node_device_plugin.cluster.extended_resources import info_of
+from ....plugin.node_device_plugin.cluster.manifests import device_classes
+from ....plugin.node_device_plugin.declaration.cdi import version_tuple
+from ....plugin.node_device_plugin.declaration.dra_api import API_VERSION, FIRST_KUBELET_FOR_LIMITS
+from ....plugin.node_device_plugin.declaration.names import class_name
 from .objects import Change, DeploymentError, is_ours
 
 #: All DeviceClasses.
@@ -74,7 +65,7 @@ def require_rights(
     api.create(CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
     named = sorted({device_classes.resource_of(each) for each in classes if is_ours(each)}.intersection(resources))
     refused = [
-        f"kubelet {each['status']['nodeInfo']['kubeletVersion']} starts pods without the devices of {', '.join(named)} "
+        f"kubelet {info_of(each, 'kubeletVersion')} starts pods without the devices of {', '.join(named)} "
         "that they have in their limits, and which the scheduler gives them by the DeviceClass (extendedResourceName): "
         "upgrade the kubelet to 1.36 or later, or set api: device_plugin"
         for each in _old([node] if node and named else [])
@@ -164,7 +155,7 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
 def _old(nodes: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the nodes whose kubelets start a pod without the devices that the scheduler gave it for its limits."""
     for node in nodes:
-        version = ((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""
+        version = info_of(node, "kubeletVersion")
         if version and version_tuple(version)[:2] < FIRST_KUBELET_FOR_LIMITS:
             yield node
 

@@ -12,21 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    Blocked,
-    Conflict,
-    NotFound,
-    Place,
-    again_after_conflict,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import (
-    bound,
-    is_finished,
-    name_of,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked
-
+from ....plugin.node_device_plugin.cluster.api import Api, Blocked, Conflict, NotFound, Place, again_after_conflict
+from ....plugin.node_device_plugin.cluster.pods import bound, is_finished, name_of
+from .. import asked
 from .waiting import until
 
 #: Annotation of a node that we cordoned: since when, and by which play.

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, NotFound
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    capacities_of,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Configuration
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import pool_name
-
+from ....plugin.node_device_plugin.cluster import claims, quantity
+from ....plugin.node_device_plugin.cluster.api import Api, NotFound
+from ....plugin.node_device_plugin.cluster.extended_resources import capacities_of
+from ....plugin.node_device_plugin.declaration import Configuration
+from ....plugin.node_device_plugin.declaration.model import DRA
+from ....plugin.node_device_plugin.declaration.names import pool_name
 from . import device_classes, drain
 from .objects import DeploymentError
 

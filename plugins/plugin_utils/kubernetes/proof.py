@@ -14,20 +14,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    ApiError,
-    LacksRights,
-    Place,
-    Unavailable,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests.device_classes import (
-    resource_of,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import proof_record, static_pod
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import Outcome
-
+from ....plugin.node_device_plugin.cluster import manifests
+from ....plugin.node_device_plugin.cluster.api import Api, ApiError, LacksRights, Place, Unavailable
+from ....plugin.node_device_plugin.cluster.manifests.device_classes import resource_of
+from ....plugin.node_device_plugin.verification import proof_record, static_pod
+from ....plugin.node_device_plugin.verification.report import Outcome
 from . import kubelet_of_a_pod, objects
 from .device_classes import CLASSES
 from .objects import Change, DeploymentError, own
