@@ -145,7 +145,9 @@ async def test_a_request_is_answered_that_came_in_one_turn_of_the_loop_with_a_fl
     server.close()
 
 
-async def test_clients_that_do_not_read_their_answers_take_little_memory() -> None:
+async def test_clients_that_do_not_read_their_answers_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_TIMEOUT", 60.0)
+
     async def large() -> Response:
         return Response(HTTPStatus.OK, "x" * 10_000_000)
 
@@ -164,8 +166,11 @@ async def test_clients_that_do_not_read_their_answers_take_little_memory() -> No
             return not writer.transport.is_closing()
         return False
 
-    while sum(map(lives, flood)) > http._UNREAD_OF_ONE:
-        await asyncio.sleep(0.01)
+    async def until_few_live() -> None:
+        while sum(map(lives, flood)) > http._UNREAD_OF_ONE:
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(until_few_live(), 10)
     assert [lives(writer) for writer in flood[-http._UNREAD_OF_ONE :]] == [True] * http._UNREAD_OF_ONE
     for writer in flood:
         writer.transport.abort()

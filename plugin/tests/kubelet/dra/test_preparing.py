@@ -471,10 +471,11 @@ async def test_many_claims_at_once_wait_for_a_slow_api_server_and_slow_files(
     numbers = range(24)
     allocate(cluster, *(claim(f"u{number}", result(f"d{number}")) for number in numbers))
     devices = [{"id": f"d{number}", "nodes": [{"path": f"/dev/d{number}", "host_path": FREE}]} for number in numbers]
-    write = Records.write
+    write, one_at_a_time = Records.write, threading.Lock()
 
     def slow_write(*given: Any) -> None:
-        time.sleep(0.1)
+        with one_at_a_time:
+            time.sleep(0.1)
         write(*given)
 
     def slow(_method: str, path: str) -> None:
