@@ -71,7 +71,7 @@ def _by_host(lines: Mapping[str, Sequence[str]]) -> list[str]:
 def _why(result: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
     if result.get("skipped"):
         if boolean(variables.get("node_devices_profile") or False, strict=False):
-            return "a profile stands for nodes that nobody named, so scan one of these nodes as a host of its own"
+            return "a profile stands for nodes that no inventory lists, so scan one of these nodes as a host of its own"
         return "Ansible does not connect to this host, because only the Kubernetes API reaches it"
     reason = str(result.get("msg") or "the play ended for this host before").removeprefix("Task failed: ")
     return printable(" ".join(reason.split()))

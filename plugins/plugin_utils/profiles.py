@@ -15,7 +15,7 @@ from .declaration import DeclarationProblems, needs_facts
 
 #: The variable that makes a host a profile.
 VARIABLE = "node_devices_profile"
-#: Why a variable has no meaning for nodes that nobody named, and what to do.
+#: Why a variable has no meaning for nodes that no inventory lists, and what to do.
 _OF_ONE_NODE = {
     "node_devices_node_name": "names one node, but a profile stands for many: set it to '' for the profile, and name "
     "the node in a host of its own",

@@ -1,4 +1,4 @@
-"""A profile in a cluster: the default of a DaemonSet for nodes that nobody named; against a real API server."""
+"""A profile in a cluster: the default of a DaemonSet for nodes that no inventory lists; against a real API server."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_nobody_connects_to_a_profile(play, tmp_path, playbook, arguments):
 def test_a_scan_says_in_one_line_why_it_does_not_scan_a_profile(play):
     code, said, called = play("scan", MIXED)
     assert (code, called) == (0, {"named"})
-    assert said.count("# pool: not scanned: a profile stands for nodes that nobody named, so scan one of") == 1
+    assert said.count("# pool: not scanned: a profile stands for nodes that no inventory lists, so scan one of") == 1
     assert "# by-api: not scanned: Ansible does not connect to this host, because only the Kubernetes API" in said
 
 

@@ -4,7 +4,7 @@ An ordinary pod has the resource in ``limits``. The scheduler then makes a claim
 field ``extendedResourceName``: from Kubernetes 1.36 on, or with the feature gate DRAExtendedResource.
 
 The annotation NODES of a DeviceClass records the nodes that use it, so that it goes with its last node. Nodes that
-nobody named are recorded as their DaemonSet.
+no inventory lists are recorded as their DaemonSet.
 """
 
 from __future__ import annotations
