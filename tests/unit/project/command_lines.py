@@ -121,7 +121,7 @@ def problems(command: Command) -> Iterator[str]:
             yield f"a bundle has no {bundled.group(2)}"
     elif program in _ENGINE:
         yield from _engine(arguments)
-    elif program and program not in OTHERS:
+    elif program and program.removeprefix(".lab/bin/") not in OTHERS:
         yield f"{program} is no program that a page may call (command_lines.OTHERS)"
 
 

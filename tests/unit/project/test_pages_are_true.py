@@ -282,7 +282,7 @@ def test_sizes_and_limits():
         f"| A device's id | {names.MAX_DEVICE_ID} characters;",
         f"| A resource's name | {names._MAX_DOMAIN} characters before the `/`, and {names._MAX_LABEL_NAME} after it",
         f"| Resources of a node | {shapes.MOST_RESOURCES:,}, ",
-        f"two files for each resource, of at most {run._MOST:,} |",
+        f"The plugin may open {run._MOST:,} files, and opens two for each resource |",
         f"| {manifests._LARGEST_CONFIG_MAP:,} bytes: the data of one ConfigMap",
         f"| A CDI spec | {directories._LARGEST:,} bytes |",
         f"| `kubelet_device_plugin_dir` | {names.MAX_DEVICE_PLUGIN_DIR} bytes, ",
