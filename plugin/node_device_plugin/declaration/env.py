@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .model import DRA, Device, Resource
 from .names import env_name_problem
-from .patterns import fill, placeholders
+from .patterns import fill, nearly_placeholders, placeholders
 from .problems import Problem
 
 _INDEX = "index"
@@ -89,12 +89,15 @@ def _template_problems(
             elif what == "variable":
                 fix = "add {index} to the name, move the variable to joined_env, or set container_limit: 1"
             yield Problem(field, f"a container may get several devices, which would all set this {what}: {fix}")
+        known = {_INDEX, *resource.discover.template_names()}
+        for text, placeholder in nearly_placeholders(value):
+            if placeholder in known or any(placeholder in device.template_values() for device in resource.devices):
+                yield Problem(field, f"{text!r} would stay as it is: write {{{placeholder}}}")
         for placeholder in dict.fromkeys(placeholders(value)):
             without = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
             if without:
                 message = "is not a property of device {}: declare the property, or remove the placeholder"
                 yield Problem(field, f"{{{placeholder}}} " + message.format(", ".join(map(repr, without))))
-            known = {_INDEX, *resource.discover.template_names()}
             if resource.discover.methods and placeholder not in known:
                 message = (
                     f"the placeholder {{{placeholder}}} is unknown; discovered devices have: {', '.join(sorted(known))}"

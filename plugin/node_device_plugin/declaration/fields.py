@@ -17,6 +17,11 @@ Rule = Callable[[Any], Optional[str]]
 LARGEST_ID = 2**32 - 2
 #: Characters with a special meaning in systemd units or pod mounts.
 _SPECIAL = frozenset(":%$;\\'\"")
+#: Where runc permits a mount below /proc (checkProcMount in libcontainer).
+_IN_PROC = re.compile(
+    "/proc/(cpuinfo|diskstats|loadavg|meminfo|net/dev|slabinfo|stat|swaps|uptime|sys/crypto/fips_enabled"
+    "|sys/kernel/ns_last_pid)"
+)
 _ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?")
 _PATTERN = re.compile(r"[][*?{}]")
 
@@ -45,7 +50,9 @@ id_prefix = form(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,29})?", "at most 30 letters, dig
 
 
 def absolute(path: str) -> str | None:
-    """The path must be absolute and normalised, and not the root directory."""
+    """The path must be absolute, normalised and printable, and not the root directory."""
+    if problem := printable(path):
+        return problem
     if path == "/":
         return "must not be the root directory"
     # normpath keeps two leading slashes, as POSIX demands.
@@ -78,6 +85,33 @@ def one_path(path: str) -> str | None:
     """The path must have neither wildcards nor placeholders."""
     message = f"must be one path without wildcards or placeholders, not {path!r}: use discover for patterns"
     return message if _PATTERN.search(path) else None
+
+
+def _no_directory(name: str) -> str | None:
+    """The pattern is for a name, which has no directory."""
+    return f"must be a name without '/', not {name!r}" if "/" in name else None
+
+
+def _not_docker(path: str) -> str | None:
+    """The path must not be a list of paths and permissions, which ``docker run --device`` takes."""
+    fix = "write {path: IN_CONTAINER, host_path: ON_HOST}, and permissions if needed"
+    return f"must be one path, not {path!r}: {fix}" if ":/" in path else None
+
+
+def _not_of_kernel(path: str) -> str | None:
+    """The path of a node in a container must not be in a file system of the kernel, which takes no node."""
+    is_refused = path.startswith(("/proc/", "/sys/"))
+    return (
+        f"must not be below /proc or /sys, where a container can have no device node, not {path!r}"
+        if is_refused
+        else None
+    )
+
+
+def _not_in_proc(path: str) -> str | None:
+    """The path must not be /proc or below it, except what the runtime permits."""
+    is_refused = (path == "/proc" or path.startswith("/proc/")) and not _IN_PROC.fullmatch(path)
+    return f"must not be /proc or below it, where the runtime refuses a mount, not {path!r}" if is_refused else None
 
 
 def no_pattern(template: str) -> str | None:
@@ -147,11 +181,14 @@ def http_address_problem(text: str) -> str | None:
     return None
 
 
-node_path = _each(one_path, absolute)
+host_node_path = _each(one_path, absolute, _not_docker)
+node_path = _each(host_node_path, _not_of_kernel)
+mount_path = _each(absolute, _not_in_proc)
 path_pattern = _each(absolute, pattern_problem)
 path_template = _each(absolute, functools.partial(pattern_problem, is_template=True))
-container_path = _each(absolute, no_pattern)
+container_path = _each(absolute, no_pattern, _not_of_kernel)
 exclusion = _each(not_empty, pattern_problem)
+driver = _each(exclusion, _no_directory)
 directory = _each(plain_characters, absolute)
 device_plugin_directory = _each(directory, functools.partial(socket_room, names.MAX_DEVICE_PLUGIN_DIR))
 device_id = _each(not_empty, printable)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from . import fields
 from .cdi import ANNOTATION_PREFIX
@@ -10,6 +11,13 @@ from .model import BIND, ContainerEdits, Device, DeviceNode, Discovery, HealthCh
 from .patterns import placeholders
 from .problems import Problem, element
 
+#: An option of a bind mount. Source: "Linux mount options" in config.md of the OCI runtime specification. Runtimes pass
+#: other text on to the kernel, which ignores it.
+_BIND_OPTION = re.compile(
+    "r?(ro|rw|(no)?(atime|dev|diratime|exec|relatime|strictatime|suid|symfollow))"
+    "|r?(bind|private|shared|slave|unbindable)"
+    "|(no)?(iversion|lazytime|mand)|async|defaults|dirsync|loud|remount|silent|sync"
+)
 #: Mount options that the kubelet can pass on. All its mounts are recursive bind mounts.
 _MOUNT_OPTIONS = frozenset({"ro", "rw", "bind", "rbind"})
 _ONLY_CDI = "works only with CDI: remove it, or set injection: cdi instead of device_nodes"
@@ -107,41 +115,55 @@ def _set(part: ContainerEdits | Device | DeviceNode | Discovery, keys: Sequence[
 
 
 def edit_problems(edits: ContainerEdits, where: str) -> Iterator[Problem]:
-    """Problems of bind mounts: their host_path must be an absolute path."""
+    """Problems of bind mounts: their host_path must be an absolute path, and a runtime must know their options."""
     for position, mount in enumerate(edits.mounts):
+        place = "%s.container_edits.mounts[%d]" % (where, position)
         message = fields.absolute(mount.host_path) if mount.host_path and mount.type in BIND else None
         if message:
-            yield Problem("%s.container_edits.mounts[%d].host_path" % (where, position), message)
+            yield Problem(place + ".host_path", message)
+        if not mount.is_bind:
+            continue
+        for number, option in enumerate(mount.options):
+            if not _BIND_OPTION.fullmatch(option):
+                message = f"{option!r} is no option of a bind mount, and has no effect: for a read-only mount, write ro"
+                yield Problem("%s.options[%d]" % (place, number), message)
+        if {"ro", "rw"} <= set(mount.options):
+            yield Problem(place + ".options", "has both ro and rw: remove one")
 
 
 def placeholder_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Known placeholders in edits, which stay literal. Allocate fills only env and annotations."""
+    """Known placeholders in edits and commands, which stay literal. Allocate fills only env and annotations."""
     for place, device in resource.placed_devices(where):
         if device.container_edits != ContainerEdits():
-            yield from _placeholders(device.container_edits, place, {"index", *device.template_values()})
-    if resource.container_edits != ContainerEdits():
+            yield from _literal(_texts(device.container_edits), place, {"index", *device.template_values()})
+    texts = list(_texts(resource.container_edits))
+    for key, command in (("pre_start", resource.pre_start.command), ("health", resource.health.command)):
+        texts += [("%s.command[%d]" % (key, number), text) for number, text in enumerate(command)]
+    if any(placeholders(text) for _place, text in texts):
         of_devices = (name for device in resource.devices for name in device.template_values())
-        known = {"index", *resource.discover.template_names(), *of_devices}
-        yield from _placeholders(resource.container_edits, where, known)
+        yield from _literal(texts, where, {"index", *resource.discover.template_names(), *of_devices})
 
 
-def _placeholders(edits: ContainerEdits, where: str, known: Collection[str]) -> Iterator[Problem]:
-    for place, text in _texts(edits):
+def _literal(texts: Iterable[tuple[str, str]], where: str, known: Collection[str]) -> Iterator[Problem]:
+    for place, text in texts:
         for name in placeholders(text):
             if name in known:
-                message = f"{{{name}}} would stay literal: placeholders work only in the resource's env and annotations"
-                yield Problem(f"{where}.container_edits.{place}", message)
+                why = "placeholders work only in the resource's env and annotations"
+                if not place.startswith("container_edits"):
+                    why = "the command has the device's values in its environment, such as DEVICE_ID"
+                yield Problem(f"{where}.{place}", f"{{{name}}} would stay literal: {why}")
 
 
 def _texts(edits: ContainerEdits) -> Iterator[tuple[str, str]]:
     for position, assignment in enumerate(edits.env):
-        yield "env[%d]" % position, assignment
+        yield "container_edits.env[%d]" % position, assignment
     for position, mount in enumerate(edits.mounts):
-        place = element("mounts", position, None)
+        place = element("container_edits.mounts", position, None)
         yield place + ".host_path", mount.host_path
         yield place + ".container_path", mount.container_path
     for position, hook in enumerate(edits.hooks):
-        place = element("hooks", position, hook.name)
+        place = element("container_edits.hooks", position, hook.name)
+        yield place + ".path", hook.path
         for key, texts in (("args", hook.args), ("env", hook.env)):
             for number, text in enumerate(texts):
                 yield "%s.%s[%d]" % (place, key, number), text

@@ -15,6 +15,8 @@ from .problems import DeclarationError, Problem, element
 
 #: The directory of the role cdi_specs; CDI's directory for static specs.
 STATIC_CDI_DIR = "/etc/cdi"
+#: What udevadm info prints as properties, but udev's database does not have as such.
+_NO_PROPERTIES = frozenset({"CURRENT_TAGS", "DEVLINKS", "TAGS", "USEC_INITIALIZED"})
 
 
 def parse_resources(raw: Any, where: str = "resources") -> tuple[Resource, ...]:
@@ -144,7 +146,11 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
         yield from node_placeholder_problems(device.nodes, place, device.properties)
         yield from edit_problems(device.container_edits, place)
     for position, selector in enumerate(resource.discover.udev):
-        yield from _property_problems(selector.properties, "%s.discover.udev[%d].properties" % (where, position))
+        place = "%s.discover.udev[%d].properties" % (where, position)
+        yield from _property_problems(selector.properties, place)
+        for name in sorted(_NO_PROPERTIES.intersection(selector.properties)):
+            fix = "use discover.paths" if name == "DEVLINKS" else "choose another property"
+            yield Problem(f"{place}.{name}", f"is no property in udev's database, and would match no device: {fix}")
     yield from edit_problems(resource.container_edits, where)
     yield from discovery_problems(resource.discover, where + ".discover", refused)
     if resource.min_devices > len(resource.devices) and not resource.discover.methods:

@@ -8,12 +8,18 @@ from collections.abc import Mapping
 from re import Pattern
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_NEARLY = re.compile(r"\{\s*([A-Za-z_]\w*)\s*(?:![rsa]\s*)?(?:\}|$)|(?<![\w{])([A-Za-z_]\w*)\}")
 _WILDCARD = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 
 
 def placeholders(template: str) -> list[str]:
     """The names in braces, in order, including repetitions."""
     return _PLACEHOLDER.findall(template)
+
+
+def nearly_placeholders(template: str) -> list[tuple[str, str]]:
+    """Texts that look like a placeholder but are none, such as ``{ path }`` or ``{path``, each with the name."""
+    return [(match[0], match[1] or match[2]) for match in _NEARLY.finditer(_PLACEHOLDER.sub("\0", template))]
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:

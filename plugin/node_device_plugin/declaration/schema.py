@@ -170,7 +170,7 @@ DEVICE_NODE: dict[str, Field] = {
     "path": text("Absolute path of the device node inside the container.", required=True, rule=rules.node_path),
     "host_path": text(
         "Absolute path of the device node on the host. The default is the value of path. Symbolic links are followed.",
-        rule=rules.node_path,
+        rule=rules.host_node_path,
     ),
     "permissions": text(
         "What the container may do with the device node: any of r (read), w (write) and m (mknod).",
@@ -210,9 +210,13 @@ MOUNT: dict[str, Field] = {
         required=True,
         rule=rules.not_empty,
     ),
-    "container_path": text("Absolute path of the mount inside the container.", required=True, rule=rules.absolute),
+    "container_path": text("Absolute path of the mount inside the container.", required=True, rule=rules.mount_path),
     "type": text("File system type, e.g. tmpfs. If left out, the mount is a bind mount.", rule=rules.not_empty),
-    "options": texts("Mount options, e.g. [ro, nosuid, nodev, bind].", rule=rules.not_empty),
+    "options": texts(
+        "Mount options, e.g. [ro, nosuid, nodev, bind]. ro does not apply to file systems that are mounted below the "
+        "source: add bind to leave them out, or rro to make them read-only, too.",
+        rule=rules.not_empty,
+    ),
 }
 
 HOOK: dict[str, Field] = {
@@ -285,7 +289,7 @@ def _driver(whose: str) -> Field:
     return text(
         f"Name or pattern of the driver that the kernel bound to {whose}. If left out, a device matches with any "
         "driver, or without one.",
-        rule=rules.exclusion,
+        rule=rules.driver,
     )
 
 
@@ -496,8 +500,8 @@ RESOURCE: dict[str, Field] = {
     ),
     "joined_env": named_texts(
         "Environment variables that have one value for all devices of a container (with api: dra, of a claim): the "
-        "devices' values, separated by commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Values accept the same "
-        "placeholders as env."
+        "devices' values, separated by commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. An empty value is left "
+        "out, and a comma in a value is not escaped. Values accept the same placeholders as env."
     ),
     "cdi_kind": text("CDI kind (vendor/class). The default is the resource's name."),
     "replicas": _number("How many containers may share each device.", minimum=1, maximum=LARGEST_CAPACITY, default=1),

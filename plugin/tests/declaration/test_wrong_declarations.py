@@ -24,6 +24,65 @@ from node_device_plugin.declaration.configuration_file import load
             "capacity: belongs to the role extended_resources, not to the plugin: declare the resource in "
             "node_devices_resources of the inventory, and remove it here",
         ),
+        (
+            "container_edits: {mounts: ['/srv:/data:readonly']}",
+            "container_edits.mounts[0].options[0]: 'readonly' is no option of a bind mount, and has no effect: for a "
+            "read-only mount, write ro",
+        ),
+        (
+            "container_edits: {mounts: ['/srv:/data:ro,rw']}",
+            "container_edits.mounts[0].options: has both ro and rw: remove one",
+        ),
+        (
+            "container_edits: {mounts: [{host_path: /srv, container_path: /proc/x}]}",
+            "container_edits.mounts[0].container_path: must not be /proc or below it, where the runtime refuses a "
+            "mount, not '/proc/x'",
+        ),
+        (
+            "devices: [{id: a, nodes: [{path: /sys/a, host_path: /dev/a}]}]",
+            "devices[0] (a).nodes[0].path: must not be below /proc or /sys, where a container can have no device node, "
+            "not '/sys/a'",
+        ),
+        (
+            "devices: [{id: a, nodes: [{path: '/dev/kvm '}]}]",
+            "devices[0] (a).nodes[0].path: must be printable, without leading or trailing spaces, not '/dev/kvm '",
+        ),
+        (
+            "devices: [{id: a, nodes: [{path: '/dev/kvm:/dev/kvm:rwm'}]}]",
+            "devices[0] (a).nodes[0].path: must be one path, not '/dev/kvm:/dev/kvm:rwm': write {path: IN_CONTAINER, "
+            "host_path: ON_HOST}, and permissions if needed",
+        ),
+        (
+            'devices: [/dev/a], pre_start: {command: [/bin/reset, "{path}"]}',
+            "pre_start.command[1]: {path} would stay literal: the command has the device's values in its environment, "
+            "such as DEVICE_ID",
+        ),
+        (
+            'discover: {usb: [{vendor: "0403"}]}, health: {command: [/bin/check, "{serial}"]}',
+            "health.command[1]: {serial} would stay literal: the command has the device's values in its environment, "
+            "such as DEVICE_ID",
+        ),
+        (
+            'devices: [/dev/a], container_edits: {hooks: [{name: poststop, path: "/bin/{id}"}]}',
+            "container_edits.hooks[0] (poststop).path: {id} would stay literal: placeholders work only in the "
+            "resource's env and annotations",
+        ),
+        *(
+            (
+                f"devices: [/dev/a], env: {{DEV: '{near}'}}",
+                f"env.DEV: {near!r} would stay as it is: write {{path}}",
+            )
+            for near in ("{path", "path}", "{ path }", "{path!r}")
+        ),
+        (
+            "discover: {udev: [{subsystem: tty, properties: {DEVLINKS: x}}]}",
+            "discover.udev[0].properties.DEVLINKS: is no property in udev's database, and would match no device: use "
+            "discover.paths",
+        ),
+        (
+            "discover: {pci: [{driver: /sys/bus/pci/drivers/vfio-pci}]}",
+            "discover.pci[0].driver: must be a name without '/', not '/sys/bus/pci/drivers/vfio-pci'",
+        ),
         ("mounts: ['/a:/b']", "mounts: is not a known key; did you mean container_edits.mounts?"),
         ("devices: [{id: a, path: /dev/a}]", "devices[0] (a).path: is not a known key; did you mean nodes[0].path?"),
         ("devices: [{id: a, node: [/dev/a]}]", "devices[0] (a).node: is not a known key; did you mean nodes?"),
@@ -122,3 +181,20 @@ def test_a_variable_of_the_inventory_is_no_key_of_the_plugin(tmp_path: Path) -> 
         "node_devices_resources_serial: is a variable of the inventory, not a key of this file: list the plugin's "
         "resources below 'resources'"
     )
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "container_edits: {mounts: ['/srv:/data:rro,rbind,nosuid,rprivate']}",
+        "container_edits: {mounts: ['/srv:/proc/cpuinfo:ro', '/srv:/process']}",
+        "container_edits: {mounts: [{host_path: tmpfs, container_path: /t, type: tmpfs, options: [size=64k]}]}",
+        "devices: [{id: a, nodes: ['/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0']}]",
+        """devices: [/dev/a], env: {DEV: '{"path": 1, "id": {"a": "b"}}', OTHER: '{path}} {'}""",
+        'devices: [/dev/a], health: {command: [/bin/awk, "{print}"]}',
+    ],
+)
+def test_what_only_looks_wrong_is_right(tmp_path: Path, keys: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("resources: [{name: example.com/dev, %s}]" % keys)
+    load(str(file))

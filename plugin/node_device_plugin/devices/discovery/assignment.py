@@ -132,17 +132,33 @@ def assigned(
             continue
         devices: list[Candidate] = []
         left_out: list[tuple[Device, str]] = []
+        #: The device and the host path behind each path in a container that gets several devices.
+        inside: dict[str, tuple[str, str]] = {}
         # A node goes to the first method that finds it.
         for candidate in sorted(_in_order(found[resource.name]), key=lambda each: DISCOVERY_METHODS.index(each.method)):
-            why = candidate.problem or claims.refusal(candidate, resource.name)
+            why = candidate.problem or claims.refusal(candidate, resource.name) or _path_conflict(candidate, inside)
             if why is None:
                 claims.add(candidate, resource.name)
+                if resource.container_limit != 1:
+                    inside.update((node.path, (candidate.device.id, node.host_path)) for node in candidate.nodes)
                 devices.append(candidate)
             else:
                 left_out.append((candidate.device, why))
         devices.sort(key=lambda each: each.order)
         result[resource.name] = Discovered(tuple(each.device for each in devices), tuple(left_out))
     return result
+
+
+def _path_conflict(candidate: Candidate, inside: Mapping[str, tuple[str, str]]) -> str | None:
+    """That a container with both devices would get only one of them at a path; None if it gets both."""
+    for node in candidate.nodes:
+        owner, host_path = inside.get(node.path, ("", node.host_path))
+        if host_path != node.host_path:
+            return (
+                f"{candidate.found.known_as[0]} matched, but {owner} already has its path {node.path} in a container: "
+                "add another property to container_path, such as {name}, or set container_limit: 1"
+            )
+    return None
 
 
 def _in_order(found: Iterable[Candidate]) -> list[Candidate]:

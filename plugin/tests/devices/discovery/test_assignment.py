@@ -9,7 +9,7 @@ from node_device_plugin.cdi.resolution import NO_SPECS, Resolution
 from node_device_plugin.declaration import Device, Resource
 from node_device_plugin.declaration.model import ContainerEdits, DeviceNode
 from node_device_plugin.devices.discovery.assignment import Candidate, Claims, assigned
-from node_device_plugin.devices.discovery.method import Found
+from node_device_plugin.devices.discovery.method import Found, Node
 
 A, B = "example.com/a", "example.com/b"
 
@@ -143,3 +143,21 @@ def test_an_id_goes_to_the_first_candidate_that_can_be_offered() -> None:
     (result,) = assigned([resource(A)], {A: found}, str, {}, NO_SPECS).values()
     assert [each.id for each in result.devices] == ["x"]
     assert [why for _each, why in result.left_out] == ["found x already has this id", "is broken"]
+
+
+@pytest.mark.parametrize(("limit", "offered"), [(None, ["a", "c"]), (2, ["a", "c"]), (1, ["a", "b", "c"])])
+def test_two_devices_of_a_container_have_different_paths(limit: Any, offered: list[str]) -> None:
+    """Such as two cameras whose path has only the serial number, which both lack."""
+
+    def camera(device_id: str, inside: str) -> Candidate:
+        host_path = f"/dev/{device_id}"
+        nodes = (Node(inside, host_path, False), Node("/dev/control", "/dev/control", True))
+        return candidate(device_id, host_path)._replace(nodes=nodes)
+
+    found = {A: [camera("a", "/dev/camera"), camera("b", "/dev/camera"), camera("c", "/dev/c")]}
+    (given,) = assigned([resource(A)._replace(container_limit=limit)], found, str, {}, NO_SPECS).values()
+    assert [each.id for each in given.devices] == offered
+    assert [why for _device, why in given.left_out] == [
+        "found b matched, but a already has its path /dev/camera in a container: add another property to "
+        "container_path, such as {name}, or set container_limit: 1"
+    ] * (3 - len(offered))
