@@ -204,6 +204,48 @@ def test_fields_that_newer_readers_know_no_more() -> None:
     assert said(rdt, "1.1.0") == said({**rdt, "cdiVersion": "1.1.0"}) == refused
 
 
+@pytest.mark.parametrize("place", ["device d0", "containerEdits"])
+@pytest.mark.parametrize(
+    ("edits", "accepted", "since", "feature"),
+    [
+        ({"additionalGids": []}, "0.6.0", "0.7.0", "additional gids"),
+        ({"additionalGids": None}, "0.6.0", "0.7.0", "additional gids"),
+        ({"intelRdt": None}, "0.6.0", "0.7.0", "Intel RDT"),
+        ({"intelRdt": {"schemata": None}}, "1.0.0", "1.1.0", "Intel RDT's schemata"),
+        ({"intelRdt": {"enableMonitoring": False}}, "1.0.0", "1.1.0", "Intel RDT's enableMonitoring"),
+        ({"intelRdt": {"enableMonitoring": None}}, "1.0.0", "1.1.0", "Intel RDT's enableMonitoring"),
+        ({"netDevices": []}, "1.0.0", "1.1.0", "network devices"),
+        ({"netDevices": None}, "1.0.0", "1.1.0", "network devices"),
+    ],
+)
+def test_an_empty_field_that_the_runtime_does_not_know(
+    edits: dict[str, Any], place: str, accepted: str, since: str, feature: str
+) -> None:
+    """The library before that version reads no file with the field, whatever its value and the file's version."""
+    version = "0.7.0" if edits.get("intelRdt") else "0.5.0"
+    at = "devices.0.containerEdits" if place == "device d0" else "containerEdits"
+    spec = changed(at, {"env": ["A=b"], **edits}, {**SMALL, "cdiVersion": version})
+    assert said(spec) == said(spec, since) == []
+    assert said(spec, accepted) == [
+        f"{place}: has an empty field for {feature} (CDI {since}): this runtime accepts CDI up to {accepted}, and "
+        "refuses the whole file for the field: remove it"
+    ]
+
+
+def test_empty_annotations_that_the_runtime_does_not_know() -> None:
+    for spec in ({**SMALL, "annotations": {}}, changed("devices.0.annotations", {}, SMALL)):
+        assert said(spec) == said(spec, "0.6.0") == []
+        (problem,) = said(spec, "0.5.0")
+        assert "has an empty field for annotations (CDI 0.6.0): this runtime accepts CDI up to 0.5.0" in problem
+
+
+def test_the_root_class_of_intel_rdt() -> None:
+    rdt = changed("devices.0.containerEdits", {"intelRdt": {"closID": "/"}}, {**SMALL, "cdiVersion": "0.7.0"})
+    assert said(rdt) == said(rdt, "1.1.0") == []
+    (problem,) = said(rdt, "1.0.0")
+    assert problem.endswith("intelRdt.closID: must be the name of one directory (before CDI 1.1.0), not '/'")
+
+
 @pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "1.2.0", "0.3"])
 def test_versions_that_nobody_takes(version: str) -> None:
     (problem,) = said({**SMALL, "cdiVersion": version})
