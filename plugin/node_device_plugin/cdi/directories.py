@@ -92,7 +92,7 @@ def check_directories(directories: Sequence[str], accepted: str | None) -> list[
     A missing directory is no problem. accepted: see spec_problems.
     """
     files = []
-    for directory in directories:
+    for directory in directory_names.by_precedence(directories):
         try:
             files += [check_file(path, accepted) for path in spec_paths(directory)]
         except FileNotFoundError:

@@ -445,6 +445,15 @@ def test_a_directory_that_is_named_twice_is_read_as_one(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.count("is also defined in") == 2
 
 
+def test_of_a_directory_that_is_listed_twice_the_last_place_counts(tmp_path: Path) -> None:
+    """As in the CDI library, which cleans the names."""
+    first, second = (str(write(tmp_path / name / f"{name}.json", SMALL)) for name in "ab")
+    for again in (f"{tmp_path}/a", f"{tmp_path}/a/", f"{tmp_path}/b/../a"):
+        specs = Resolution(check_directories([f"{tmp_path}/a", f"{tmp_path}/b", again], None))
+        assert list(specs.every) == [second, first]
+        assert specs.files["vendor.com/class=d0"].path == first
+
+
 def test_one_of_ours_among_several_makes_it_harm(tmp_path: Path) -> None:
     ours = "node-device-plugin_vendor.com_class.json"
     stolen = {**SMALL, "devices": [{"name": "d0", "containerEdits": {"env": ["STOLEN=1"]}}]}
