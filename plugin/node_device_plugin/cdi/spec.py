@@ -56,7 +56,7 @@ def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
 
 def _version_problems(spec: Mapping[str, Any], accepted: str | None, content: bool) -> Iterator[Problem]:
     version = spec["cdiVersion"]
-    if version.lstrip("v") not in VERSIONS:
+    if version.removeprefix("v") not in VERSIONS:
         yield Problem(
             "cdiVersion", "{!r} is not a CDI version; known versions: {}".format(version, ", ".join(VERSIONS))
         )

@@ -234,7 +234,7 @@ def refused_features(spec: Mapping[str, Any], accepted: str) -> list[Feature]:
 
 def version_tuple(version: str) -> tuple[int, ...]:
     """The first three numbers of a version: (1, 7, 24) for ``1.7.24~ds1`` or ``v1.7.24+ds1``."""
-    numbers = [_NOT_A_DIGIT.split(part, maxsplit=1)[0] or "0" for part in version.lstrip("v").split(".")[:3]]
+    numbers = [_NOT_A_DIGIT.split(part, maxsplit=1)[0] or "0" for part in version.removeprefix("v").split(".")[:3]]
     return tuple(map(int, [*numbers, "0", "0"][:3]))
 
 

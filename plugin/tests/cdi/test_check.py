@@ -246,7 +246,7 @@ def test_the_root_class_of_intel_rdt() -> None:
     assert problem.endswith("intelRdt.closID: must be the name of one directory (before CDI 1.1.0), not '/'")
 
 
-@pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "1.2.0", "0.3"])
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "1.2.0", "0.3", "vv0.5.0"])
 def test_versions_that_nobody_takes(version: str) -> None:
     (problem,) = said({**SMALL, "cdiVersion": version})
     assert problem.startswith("cdiVersion: '%s' is not a CDI version; known versions: 0.3.0, " % version)
@@ -353,6 +353,7 @@ def test_a_version_that_this_runtime_refuses() -> None:
         "cdiVersion: is 1.0.0, but this runtime accepts versions up to 0.8.0"
     ]
     assert [version for version in VERSIONS if said({**SMALL, "cdiVersion": version})] == []
+    assert said({**SMALL, "cdiVersion": "v0.5.0"}) == []
 
 
 def write(path: Path, spec: Any, mode: int = 0o644) -> Path:
