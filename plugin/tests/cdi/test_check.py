@@ -388,6 +388,7 @@ def test_files(tmp_path: Path) -> None:
     write(tmp_path / ".hidden.json", {})
     write(tmp_path / "notes.txt", "nothing")
     (tmp_path / "folder.json").mkdir()
+    (tmp_path / "link.json").symlink_to(tmp_path / "folder.json")
     (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
     found = findings(tmp_path, tmp_path / "none")
     assert found.pop("good.json") == found.pop("good.yaml") == []
@@ -403,7 +404,7 @@ def test_files(tmp_path: Path) -> None:
         assert found.pop(name)[0].startswith(
             "the file: cannot be parsed: merge keys (<<) are not supported: one is at "
         )
-    assert found.pop("folder.json") == ["the file: is not a regular file"]
+    assert found.pop("link.json") == ["the file: is not a regular file"]
     assert found.pop("gone.json") == ["the file: No such file or directory"]
     assert found.pop(".hidden.json")
     assert found == {}
