@@ -152,6 +152,10 @@ EDITS = "devices.0.containerEdits."
             "deviceNodes[0].permissions: must contain only r, w and m, not 'rx'",
         ),
         (EDITS + "hooks.0.hookName", "later", "hooks[0].hookName: must be one of prestart, createRuntime"),
+        (EDITS + "deviceNodes.0.permissions", "none", "must contain only r, w and m, not 'none'"),
+        (EDITS + "deviceNodes.0.major", -1, "deviceNodes[0].major: must be a number, 0 or more, not -1"),
+        (EDITS + "hooks.0.timeout", -1, "hooks[0].timeout: must be a number, 0 or more, not -1"),
+        (EDITS + "hooks.0.args", [None], "hooks[0].args[0]: must be text, not None"),
         (EDITS + "hooks.0.env", ["x"], "hooks[0].env[0]: must have the form NAME=value"),
         (EDITS + "mounts.0.containerPath", None, "mounts[0].containerPath: is missing"),
         (EDITS + "mounts.0.host_path", "/x", "mounts[0].host_path: is not a field of CDI"),
@@ -379,6 +383,7 @@ def test_files(tmp_path: Path) -> None:
     write(tmp_path / "mode.json", {**SMALL, "kind": "fourth.com/class"}, 0o600)
     write(tmp_path / "broken.json", "{")
     write(tmp_path / "broken.yaml", "a: [")
+    write(tmp_path / "after.json", json.dumps({**SMALL, "kind": "eighth.com/class"}) + "x")
     write(tmp_path / "twice.json", '{"kind": "a", "kind": "b"}')
     write(tmp_path / "no-text.json", json.dumps({**SMALL, "kind": "fifth.com/class"}).replace("A=b", "A=\\ud800"))
     merges = "- &b {name: d0, containerEdits: {env: [A=b]}}\n- <<: *b\n  name: d1\n"
@@ -397,6 +402,7 @@ def test_files(tmp_path: Path) -> None:
     ]
     assert found.pop("mode.json") == ["the file's mode: 0600: other users cannot read the file: run chmod 0644"]
     assert found.pop("broken.json")[0].startswith("the file: cannot be parsed: Expecting property name")
+    assert found.pop("after.json")[0].startswith("the file: cannot be parsed: Extra data: line 1 column ")
     assert found.pop("broken.yaml")[0].startswith("the file: cannot be parsed: ")
     assert found.pop("twice.json") == ["the file: cannot be parsed: the key 'kind' is set twice"]
     assert "invalid Unicode character escape code" in found.pop("no-text.json")[0]
