@@ -137,6 +137,23 @@ def test_what_crashes_the_library_is_what_we_say(newest: Library, former: Librar
     assert len(panics) == 4 + 2 * len(LISTS)
 
 
+def test_fields_that_a_library_does_not_know(library: Library, tmp_path: Path) -> None:
+    """Also if they are empty. Each library judges as the runtime that accepts its version."""
+    of_rdt = itertools.product(("schemata", "enableMonitoring", "enableCMT"), (None, False, []))
+    rdts = (None, {}, {"closID": "/"}, {"closID": "a/b"}, *({key: value} for key, value in of_rdt))
+    lists = itertools.product((*LISTS, "env", "additionalGids"), (None, []))
+    edits = [{key: value} for key, value in [*lists, *(("intelRdt", rdt) for rdt in rdts)]]
+    for number, (version, each) in enumerate(itertools.product(["0.5.0", "0.7.0"], edits)):
+        device = {"name": "d", "containerEdits": {"env": ["A=b"]}}
+        document = {"cdiVersion": version, "kind": "vendor.com/class", "devices": [device]}
+        (tmp_path / f"{number}-all.json").write_text(json.dumps({**document, "containerEdits": each}))
+        device["containerEdits"].update(each)
+        (tmp_path / f"{number}-device.json").write_text(json.dumps({**document, "annotations": {}}))
+    files = {path: check_file(str(path), library.accepts) for path in tmp_path.iterdir()}
+    said = library.read(list(files))
+    assert {path for path, file in files.items() if file.refusals} == {path for path in files if said[str(path)].error}
+
+
 def test_what_we_render_is_accepted(newest: Library, records: list[tuple[Path, dict[str, Any]]]) -> None:
     rendered = [record / "specs" for record, data in records if data["how"] == "rendered"]
     assert {path: verdict.error for path, verdict in newest.read(rendered).items() if verdict.error} == {}

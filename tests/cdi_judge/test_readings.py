@@ -58,7 +58,7 @@ OF_FORMER, OF_NEWEST = ("enableCMT",), ("enableMonitoring",)
 SCALARS = (HERE / "scalars.txt").read_text().split()
 #: What the libraries read alike, and we refuse or call unclear.
 ONLY_OURS = {
-    # Negative numbers, which no device has.
+    # Negative numbers, with which no container starts (differences.yml).
     *((field, scalar) for field in ("major", "timeout") for scalar in ["-1", "-010", "-0o7", "-0x1F", "-0b1", "-0.0"]),
     # One judge knows each of these fields. Up to 1.1.0, a boolean has no quotes; from 1.1.1 on, !!bool is YAML 1.2's.
     *(("enableCMT", scalar) for scalar in ("!!bool|yes", "!!bool|on")),

@@ -92,7 +92,7 @@ def check_directories(directories: Sequence[str], accepted: str | None) -> list[
     A missing directory is no problem. accepted: see spec_problems.
     """
     files = []
-    for directory in directories:
+    for directory in directory_names.by_precedence(directories):
         try:
             files += [check_file(path, accepted) for path in spec_paths(directory)]
         except FileNotFoundError:
@@ -103,8 +103,13 @@ def check_directories(directories: Sequence[str], accepted: str | None) -> list[
 
 
 def spec_paths(directory: str) -> list[str]:
-    """The paths of the directory's files that are specs by their names. Raises OSError."""
-    return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(_SEEN)]
+    """The paths of the directory's files that are specs by their names. Raises OSError.
+
+    Runtimes skip a directory in it, but not a link to one.
+    """
+    with os.scandir(directory) as entries:
+        found = [each for each in entries if each.name.endswith(_SEEN) and not each.is_dir(follow_symlinks=False)]
+    return [os.path.join(directory, name) for name in sorted(each.name for each in found)]
 
 
 def check_file(path: str, accepted: str | None, kinds: Collection[str] | None = None) -> SpecFile:

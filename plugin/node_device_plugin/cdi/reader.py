@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
+from ..support.directory_names import by_precedence
 from ..support.file_identity import Identity, identity
 from .directories import SpecFile, check_file, spec_paths
 from .resolution import NO_SPECS, Resolution, nodes_by_number
@@ -33,7 +34,7 @@ class SpecReader:
     """
 
     def __init__(self, directories: Sequence[str], sysfs: str = "/sys") -> None:
-        self.directories = tuple(dict.fromkeys(directories))
+        self.directories = tuple(by_precedence(directories))
         self._sysfs = sysfs
         #: Replaced as a whole, because several threads may read.
         self._last = _UNREAD

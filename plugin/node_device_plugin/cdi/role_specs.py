@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..declaration import Problem, Resource, cdi, foreign_cdi, parse
 from ..declaration.problems import first
-from ..support import bounded_reads, documents
+from ..support import bounded_reads, directory_names, documents
 from . import directories, resolution
 
 #: The directory of the role's specs.
@@ -69,8 +69,8 @@ def find(spec_dirs: Sequence[str], own_paths: Collection[str], accepted: str | N
     """
     present: dict[str, Mapping[str, Any]] = {}
     others: dict[str, list[directories.SpecFile]] = {}
-    for directory in spec_dirs:
-        found = others.setdefault(directory, [])
+    for directory in directory_names.by_precedence(spec_dirs):
+        found = others[directory] = []
         try:
             paths = directories.spec_paths(directory)
         except OSError:

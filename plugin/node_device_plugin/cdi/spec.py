@@ -12,6 +12,8 @@ from .fields import SPEC, Crash, shape_problems
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 #: From this version on, readers no longer know two fields of Intel RDT (specs-go/config.go of v1.0.1 and v1.1.0).
 _WITHOUT_CMT = (1, 1, 0)
+#: From this version on, readers allow "/" as a closID (pkg/cdi/container-edits.go of v1.0.1 and v1.1.0).
+_WITH_ROOT_CLOS = (1, 1, 0)
 
 
 def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
@@ -33,6 +35,7 @@ def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
         # The rules below need values of the right type.
         return
     reader = max(cdi.version_tuple(spec["cdiVersion"]), cdi.version_tuple(accepted or ""))
+    with_root = cdi.version_tuple(accepted or VERSIONS[-1]) >= _WITH_ROOT_CLOS
     if not spec["devices"]:
         yield Problem("devices", "is empty: a CDI spec needs at least one device")
     seen: dict[str, int] = {}
@@ -47,26 +50,37 @@ def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
             yield Problem(where + ".name", "is already the name of devices[%d]: rename one" % first)
         if not any(value or (key == "intelRdt" and value is not None) for key, value in edits.items()):
             yield Problem(where + ".containerEdits", "is empty: CDI refuses a device without edits")
-        yield from _edit_problems(edits, where + ".containerEdits", reader)
-    yield from _edit_problems(spec.get("containerEdits") or {}, "containerEdits", reader)
+        yield from _edit_problems(edits, where + ".containerEdits", reader, with_root)
+    yield from _edit_problems(spec.get("containerEdits") or {}, "containerEdits", reader, with_root)
 
 
 def _version_problems(spec: Mapping[str, Any], accepted: str | None, content: bool) -> Iterator[Problem]:
     version = spec["cdiVersion"]
-    if version.lstrip("v") not in VERSIONS:
+    if version.removeprefix("v") not in VERSIONS:
         yield Problem(
             "cdiVersion", "{!r} is not a CDI version; known versions: {}".format(version, ", ".join(VERSIONS))
         )
         return
-    if accepted is not None and cdi.version_tuple(version) > cdi.version_tuple(accepted):
+    is_too_new = accepted is not None and cdi.version_tuple(version) > cdi.version_tuple(accepted)
+    if is_too_new:
         yield Problem("cdiVersion", f"is {version}, but this runtime accepts versions up to {accepted}")
-    for feature in cdi.refused_features(spec, version) if content else ():
+    if not content:
+        return
+    needed = [each for each in cdi.features(spec) if cdi.version_tuple(each.since) > cdi.version_tuple(version)]
+    for feature in needed:
         message = f"is {version}, but must be at least {feature.since} for {feature.name} ({feature.where})"
         yield Problem("cdiVersion", message)
+    for feature in cdi.refused_features(spec, accepted) if accepted and not is_too_new else ():
+        if feature not in needed:
+            why = f"this runtime accepts CDI up to {accepted}, and refuses the whole file for the field: remove it"
+            yield Problem(feature.where, f"has an empty field for {feature.name} (CDI {feature.since}): {why}")
 
 
-def _edit_problems(edits: Mapping[str, Any], where: str, reader: tuple[int, ...]) -> Iterator[Problem]:
-    """The problems of container edits. reader: the highest CDI version that may read the spec."""
+def _edit_problems(edits: Mapping[str, Any], where: str, reader: tuple[int, ...], with_root: bool) -> Iterator[Problem]:
+    """The problems of container edits.
+
+    reader: the highest CDI version that may read the spec. with_root: whether "/" is allowed as a closID.
+    """
     rdt = edits.get("intelRdt") or {}
     if reader >= _WITHOUT_CMT:
         for key in sorted({"enableCMT", "enableMBM"} & set(rdt)):
@@ -84,8 +98,10 @@ def _edit_problems(edits: Mapping[str, Any], where: str, reader: tuple[int, ...]
                 place = "%s.netDevices[%d].%s" % (where, position, key)
                 yield Problem(place, "is already used by netDevices[%d]" % names_seen[net[key]])
     clos = rdt.get("closID") or ""
-    if clos != "/" and (clos in (".", "..") or "/" in clos or "\n" in clos or len(clos.encode()) >= 4096):
-        yield Problem(where + ".intelRdt.closID", f"must be '/' or the name of one directory, not {clos!r}")
+    is_name = clos not in (".", "..") and not set(clos) & set("/\n") and len(clos.encode()) < 4096
+    if not is_name and not (clos == "/" and with_root):
+        allowed = "'/' or the name of one directory" if with_root else "the name of one directory (before CDI 1.1.0)"
+        yield Problem(where + ".intelRdt.closID", f"must be {allowed}, not {clos!r}")
     for position, hook in enumerate(edits.get("hooks") or []):
         yield from _assignment_problems(hook, "%s.hooks[%d]" % (where, position))
 

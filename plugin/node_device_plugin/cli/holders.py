@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """List the devices that pods hold."""
     from ..cdi.directories import DEFAULT_DIRECTORIES
+    from ..support.directory_names import with_added
 
     if options.by_cdi:
         return _by_cdi(options)
-    specs = [*DEFAULT_DIRECTORIES, *([options.cdi_dir] if options.cdi_dir else [])]
-    state = ask(_held(options, specs))
+    of_plugin = options.cdi_dir or DEFAULT_DIRECTORIES[-1]
+    state = ask(_held(options, with_added(DEFAULT_DIRECTORIES, of_plugin), of_plugin))
     is_text = options.output == "text"
     if is_text and state.source == "none":
         raise Failure(
@@ -47,11 +48,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _held(options: argparse.Namespace, specs: Sequence[str]) -> Holders:
+async def _held(options: argparse.Namespace, specs: Sequence[str], of_plugin: str) -> Holders:
     from ..kubelet import queries
 
     state = await queries.holders(options.kubelet_root, options.device_plugin_dir, specs)
-    return await queries.with_claims(state, specs[-1])
+    return await queries.with_claims(state, of_plugin)
 
 
 def _text(held: HeldDevice) -> str:

@@ -15,6 +15,7 @@ from ..kubelet.device_plugin.ids import ListedId
 from ..kubelet.frontend import Frontend, Held, HoldersUnknown
 from ..status_api import client
 from ..support.cancel_safe import result_within
+from ..support.directory_names import with_added
 from ..telemetry.logs import Log, Tries
 
 log = Log(__name__)
@@ -62,7 +63,7 @@ class Holders:
     async def held(self, own: Collection[str]) -> dict[str, Held]:
         """What containers hold, by API. Raises HoldersUnknown."""
         configuration = self._scanner.configuration
-        specs = configuration.checked_spec_dirs or (*DEFAULT_DIRECTORIES, configuration.dynamic_cdi_dir)
+        specs = configuration.checked_spec_dirs or with_added(DEFAULT_DIRECTORIES, configuration.dynamic_cdi_dir)
         # A thread may change the record now, and a list is made in one step.
         ours = {*own, *(resource for resource, _device_id in list(self._scanner.given.record))}
         return {api: await frontend.held(ours, specs) for api, frontend in self._frontends.items()}

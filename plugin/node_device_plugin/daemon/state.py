@@ -12,6 +12,7 @@ from ..declaration import Device
 from ..devices.given import HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY
 from ..devices.reason import kind_of
 from ..devices.table import DeviceTable
+from ..support.directory_names import by_precedence
 from ..support.version import version
 from ..telemetry import metrics
 from .reload import Reloader
@@ -56,7 +57,7 @@ class State:
                 "sha256": self._reloader.loaded.sha256,
                 "last_reload": self._reloader.last.result,
                 "problems": [str(problem) for problem in self._reloader.last.problems],
-                "cdi_spec_dirs": list(dict.fromkeys(self._reloader.loaded.configuration.checked_spec_dirs)),
+                "cdi_spec_dirs": by_precedence(self._reloader.loaded.configuration.checked_spec_dirs),
             },
             "discovery_age_seconds": self._discovery_age(),
             "resources": [

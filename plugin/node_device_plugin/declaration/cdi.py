@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from .model import BIND, ContainerEdits, Device, DeviceNode, Mount, Resource
 
@@ -171,20 +172,29 @@ def serialise(spec: Mapping[str, Any]) -> str:
     return _NOT_IN_YAML.sub(lambda match: "\\u%04x" % ord(match[0]), text)
 
 
-def features(spec: Mapping[str, Any]) -> Iterator[Feature]:
-    """Features that need more than the base version. Source: CDI's table of required versions."""
+def _is_needed(part: Mapping[str, Any], key: str) -> bool:
+    """Whether a field needs the version that added it (requiresV110 and others of the CDI library)."""
+    # Empty, these two count as well.
+    return part.get(key) is not None if key in ("intelRdt", "schemata") else bool(part.get(key))
+
+
+def features(spec: Mapping[str, Any], has: Callable[[Mapping[str, Any], str], bool] = _is_needed) -> Iterator[Feature]:
+    """Features that need more than the base version. Source: CDI's table of required versions.
+
+    has: whether a part of the spec has a field.
+    """
     if "." in str(spec.get("kind", "")).partition("/")[2]:
         yield Feature("0.6.0", "a '.' in the class", "kind")
-    if spec.get("annotations"):
+    if has(spec, "annotations"):
         yield Feature("0.6.0", "annotations", "annotations")
-    yield from _edit_features(spec.get("containerEdits") or {}, "containerEdits")
+    yield from _edit_features(spec.get("containerEdits") or {}, "containerEdits", has)
     for device in spec.get("devices") or []:
         where = "device {}".format(device.get("name"))
         if not str(device.get("name", "a"))[:1].isalpha():
             yield Feature("0.5.0", "a device name that begins with a digit", where)
-        if device.get("annotations"):
+        if has(device, "annotations"):
             yield Feature("0.6.0", "annotations", where)
-        yield from _edit_features(device.get("containerEdits") or {}, where)
+        yield from _edit_features(device.get("containerEdits") or {}, where, has)
 
 
 def minimum_version(spec: Mapping[str, Any]) -> str:
@@ -214,14 +224,17 @@ def untested_kubelet(version: Sequence[int]) -> str:
 
 
 def refused_features(spec: Mapping[str, Any], accepted: str) -> list[Feature]:
-    """Features of ``spec`` that a runtime refuses if its highest CDI version is ``accepted``."""
+    """Features of ``spec`` that a runtime refuses if its highest CDI version is ``accepted``.
+
+    Such a runtime refuses the whole file for a field that its library does not know, even if the field is empty.
+    """
     limit = version_tuple(accepted)
-    return [feature for feature in features(spec) if version_tuple(feature.since) > limit]
+    return [feature for feature in features(spec, operator.contains) if version_tuple(feature.since) > limit]
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
     """The first three numbers of a version: (1, 7, 24) for ``1.7.24~ds1`` or ``v1.7.24+ds1``."""
-    numbers = [_NOT_A_DIGIT.split(part, maxsplit=1)[0] or "0" for part in version.lstrip("v").split(".")[:3]]
+    numbers = [_NOT_A_DIGIT.split(part, maxsplit=1)[0] or "0" for part in version.removeprefix("v").split(".")[:3]]
     return tuple(map(int, [*numbers, "0", "0"][:3]))
 
 
@@ -238,26 +251,27 @@ def _given(edits: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in edits.items() if value is not None}
 
 
-def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
+def _edit_features(
+    edits: Mapping[str, Any], where: str, has: Callable[[Mapping[str, Any], str], bool]
+) -> Iterator[Feature]:
     for node in edits.get("deviceNodes") or []:
-        if node.get("hostPath"):
+        if has(node, "hostPath"):
             place = "{}, {}".format(where, node.get("path"))
             yield Feature("0.5.0", "a host path that differs from the container's", place)
     for mount in edits.get("mounts") or []:
-        if mount.get("type"):
+        if has(mount, "type"):
             yield Feature("0.4.0", "the type of a mount", "{}, {}".format(where, mount.get("containerPath")))
     if edits.keys() <= _OLDEST_EDITS:
         return
-    rdt = edits.get("intelRdt")
-    for since, name, is_there in (
-        ("0.7.0", "additional gids", edits.get("additionalGids")),
-        ("0.7.0", "Intel RDT", rdt is not None),
-        # An empty list needs 1.1.0 as well (requiresV110 of the CDI library).
-        ("1.1.0", "Intel RDT's schemata", (rdt or {}).get("schemata") is not None),
-        ("1.1.0", "Intel RDT's enableMonitoring", (rdt or {}).get("enableMonitoring")),
-        ("1.1.0", "network devices", edits.get("netDevices")),
+    rdt = edits.get("intelRdt") or {}
+    for since, name, part, key in (
+        ("0.7.0", "additional gids", edits, "additionalGids"),
+        ("0.7.0", "Intel RDT", edits, "intelRdt"),
+        ("1.1.0", "Intel RDT's schemata", rdt, "schemata"),
+        ("1.1.0", "Intel RDT's enableMonitoring", rdt, "enableMonitoring"),
+        ("1.1.0", "network devices", edits, "netDevices"),
     ):
-        if is_there:
+        if has(part, key):
             yield Feature(since, name, where)
 
 

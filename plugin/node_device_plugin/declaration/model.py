@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Callable, NamedTuple, Union
 
+from ..support.directory_names import with_added
 from .names import qualified_cdi_name
 from .patterns import placeholders, wildcards
 from .problems import element
@@ -434,4 +435,4 @@ class Configuration(NamedTuple):
     @property
     def checked_spec_dirs(self) -> tuple[str, ...]:
         """Where the runtime reads CDI specs; empty if the plugin does not check CDI names."""
-        return (*self.cdi_spec_dirs, self.dynamic_cdi_dir) if self.cdi_spec_dirs else ()
+        return with_added(self.cdi_spec_dirs, self.dynamic_cdi_dir) if self.cdi_spec_dirs else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 #: The directories of the role's specs and of the plugin's specs. All runtimes read them by default.
 CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
@@ -37,6 +37,20 @@ def missing(wanted: Iterable[str], there: Iterable[str]) -> list[str]:
     """Return the directories in ``wanted`` that ``there`` does not contain. Ignores different spellings."""
     names = {normal(directory) for directory in there}
     return [directory for directory in wanted if normal(directory) not in names]
+
+
+def by_precedence(directories: Iterable[str]) -> list[str]:
+    """Return each directory once, under its cleaned name, with the highest precedence last.
+
+    If a directory is listed twice, its last position counts, as in the CDI library (pkg/cdi/cache.go).
+    """
+    names = [posixpath.normpath(directory) for directory in directories]
+    return list(dict.fromkeys(reversed(names)))[::-1]
+
+
+def with_added(directories: Sequence[str], directory: str) -> tuple[str, ...]:
+    """Return the directories and, unless they contain it, ``directory`` at the end."""
+    return (*directories, *missing([directory], directories))
 
 
 def with_ours(spec_dirs: Iterable[str], static: str, running: str) -> list[str]:

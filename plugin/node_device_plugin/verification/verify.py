@@ -24,6 +24,7 @@ from ..runtime import queries as runtime_queries
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
+from ..support.directory_names import with_added
 from ..support.version import version
 from . import judging, proof_by_kubelet, resource_claims, restarts
 from .device_plugins import DevicePlugins
@@ -103,7 +104,7 @@ async def _with_devices(
 async def _holders(
     configuration: Configuration, scope: Scope, links: Links, problems: list[str]
 ) -> kubelet_queries.Holders:
-    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
+    places = with_added(configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
     directory = configuration.kubelet_device_plugin_dir
     try:
         state = await kubelet_queries.holders(scope.kubelet_root, directory, places, links)

@@ -152,6 +152,10 @@ EDITS = "devices.0.containerEdits."
             "deviceNodes[0].permissions: must contain only r, w and m, not 'rx'",
         ),
         (EDITS + "hooks.0.hookName", "later", "hooks[0].hookName: must be one of prestart, createRuntime"),
+        (EDITS + "deviceNodes.0.permissions", "none", "must contain only r, w and m, not 'none'"),
+        (EDITS + "deviceNodes.0.major", -1, "deviceNodes[0].major: must be a number, 0 or more, not -1"),
+        (EDITS + "hooks.0.timeout", -1, "hooks[0].timeout: must be a number, 0 or more, not -1"),
+        (EDITS + "hooks.0.args", [None], "hooks[0].args[0]: must be text, not None"),
         (EDITS + "hooks.0.env", ["x"], "hooks[0].env[0]: must have the form NAME=value"),
         (EDITS + "mounts.0.containerPath", None, "mounts[0].containerPath: is missing"),
         (EDITS + "mounts.0.host_path", "/x", "mounts[0].host_path: is not a field of CDI"),
@@ -204,7 +208,49 @@ def test_fields_that_newer_readers_know_no_more() -> None:
     assert said(rdt, "1.1.0") == said({**rdt, "cdiVersion": "1.1.0"}) == refused
 
 
-@pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "1.2.0", "0.3"])
+@pytest.mark.parametrize("place", ["device d0", "containerEdits"])
+@pytest.mark.parametrize(
+    ("edits", "accepted", "since", "feature"),
+    [
+        ({"additionalGids": []}, "0.6.0", "0.7.0", "additional gids"),
+        ({"additionalGids": None}, "0.6.0", "0.7.0", "additional gids"),
+        ({"intelRdt": None}, "0.6.0", "0.7.0", "Intel RDT"),
+        ({"intelRdt": {"schemata": None}}, "1.0.0", "1.1.0", "Intel RDT's schemata"),
+        ({"intelRdt": {"enableMonitoring": False}}, "1.0.0", "1.1.0", "Intel RDT's enableMonitoring"),
+        ({"intelRdt": {"enableMonitoring": None}}, "1.0.0", "1.1.0", "Intel RDT's enableMonitoring"),
+        ({"netDevices": []}, "1.0.0", "1.1.0", "network devices"),
+        ({"netDevices": None}, "1.0.0", "1.1.0", "network devices"),
+    ],
+)
+def test_an_empty_field_that_the_runtime_does_not_know(
+    edits: dict[str, Any], place: str, accepted: str, since: str, feature: str
+) -> None:
+    """The library before that version reads no file with the field, whatever its value and the file's version."""
+    version = "0.7.0" if edits.get("intelRdt") else "0.5.0"
+    at = "devices.0.containerEdits" if place == "device d0" else "containerEdits"
+    spec = changed(at, {"env": ["A=b"], **edits}, {**SMALL, "cdiVersion": version})
+    assert said(spec) == said(spec, since) == []
+    assert said(spec, accepted) == [
+        f"{place}: has an empty field for {feature} (CDI {since}): this runtime accepts CDI up to {accepted}, and "
+        "refuses the whole file for the field: remove it"
+    ]
+
+
+def test_empty_annotations_that_the_runtime_does_not_know() -> None:
+    for spec in ({**SMALL, "annotations": {}}, changed("devices.0.annotations", {}, SMALL)):
+        assert said(spec) == said(spec, "0.6.0") == []
+        (problem,) = said(spec, "0.5.0")
+        assert "has an empty field for annotations (CDI 0.6.0): this runtime accepts CDI up to 0.5.0" in problem
+
+
+def test_the_root_class_of_intel_rdt() -> None:
+    rdt = changed("devices.0.containerEdits", {"intelRdt": {"closID": "/"}}, {**SMALL, "cdiVersion": "0.7.0"})
+    assert said(rdt) == said(rdt, "1.1.0") == []
+    (problem,) = said(rdt, "1.0.0")
+    assert problem.endswith("intelRdt.closID: must be the name of one directory (before CDI 1.1.0), not '/'")
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "1.2.0", "0.3", "vv0.5.0"])
 def test_versions_that_nobody_takes(version: str) -> None:
     (problem,) = said({**SMALL, "cdiVersion": version})
     assert problem.startswith("cdiVersion: '%s' is not a CDI version; known versions: 0.3.0, " % version)
@@ -311,6 +357,7 @@ def test_a_version_that_this_runtime_refuses() -> None:
         "cdiVersion: is 1.0.0, but this runtime accepts versions up to 0.8.0"
     ]
     assert [version for version in VERSIONS if said({**SMALL, "cdiVersion": version})] == []
+    assert said({**SMALL, "cdiVersion": "v0.5.0"}) == []
 
 
 def write(path: Path, spec: Any, mode: int = 0o644) -> Path:
@@ -336,6 +383,7 @@ def test_files(tmp_path: Path) -> None:
     write(tmp_path / "mode.json", {**SMALL, "kind": "fourth.com/class"}, 0o600)
     write(tmp_path / "broken.json", "{")
     write(tmp_path / "broken.yaml", "a: [")
+    write(tmp_path / "after.json", json.dumps({**SMALL, "kind": "eighth.com/class"}) + "x")
     write(tmp_path / "twice.json", '{"kind": "a", "kind": "b"}')
     write(tmp_path / "no-text.json", json.dumps({**SMALL, "kind": "fifth.com/class"}).replace("A=b", "A=\\ud800"))
     merges = "- &b {name: d0, containerEdits: {env: [A=b]}}\n- <<: *b\n  name: d1\n"
@@ -345,6 +393,7 @@ def test_files(tmp_path: Path) -> None:
     write(tmp_path / ".hidden.json", {})
     write(tmp_path / "notes.txt", "nothing")
     (tmp_path / "folder.json").mkdir()
+    (tmp_path / "link.json").symlink_to(tmp_path / "folder.json")
     (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
     found = findings(tmp_path, tmp_path / "none")
     assert found.pop("good.json") == found.pop("good.yaml") == []
@@ -353,6 +402,7 @@ def test_files(tmp_path: Path) -> None:
     ]
     assert found.pop("mode.json") == ["the file's mode: 0600: other users cannot read the file: run chmod 0644"]
     assert found.pop("broken.json")[0].startswith("the file: cannot be parsed: Expecting property name")
+    assert found.pop("after.json")[0].startswith("the file: cannot be parsed: Extra data: line 1 column ")
     assert found.pop("broken.yaml")[0].startswith("the file: cannot be parsed: ")
     assert found.pop("twice.json") == ["the file: cannot be parsed: the key 'kind' is set twice"]
     assert "invalid Unicode character escape code" in found.pop("no-text.json")[0]
@@ -360,7 +410,7 @@ def test_files(tmp_path: Path) -> None:
         assert found.pop(name)[0].startswith(
             "the file: cannot be parsed: merge keys (<<) are not supported: one is at "
         )
-    assert found.pop("folder.json") == ["the file: is not a regular file"]
+    assert found.pop("link.json") == ["the file: is not a regular file"]
     assert found.pop("gone.json") == ["the file: No such file or directory"]
     assert found.pop(".hidden.json")
     assert found == {}
@@ -401,6 +451,15 @@ def test_a_directory_that_is_named_twice_is_read_as_one(tmp_path: Path, capsys: 
     places = ["--dir", str(tmp_path), "--dir", str(tmp_path)]
     assert main(["cdi", "check", *places, "--socket", str(tmp_path / "none.sock")]) == 1
     assert capsys.readouterr().out.count("is also defined in") == 2
+
+
+def test_of_a_directory_that_is_listed_twice_the_last_place_counts(tmp_path: Path) -> None:
+    """As in the CDI library, which cleans the names."""
+    first, second = (str(write(tmp_path / name / f"{name}.json", SMALL)) for name in "ab")
+    for again in (f"{tmp_path}/a", f"{tmp_path}/a/", f"{tmp_path}/b/../a"):
+        specs = Resolution(check_directories([f"{tmp_path}/a", f"{tmp_path}/b", again], None))
+        assert list(specs.every) == [second, first]
+        assert specs.files["vendor.com/class=d0"].path == first
 
 
 def test_one_of_ours_among_several_makes_it_harm(tmp_path: Path) -> None:

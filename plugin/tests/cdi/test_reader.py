@@ -230,6 +230,14 @@ def test_a_file_that_is_written_again_alike_is_no_news(tmp_path: Path) -> None:
         assert files.is_as_read()
 
 
+def test_of_a_directory_that_is_listed_twice_the_last_place_counts(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "spec.json").write_text(json.dumps(spec(KIND)))
+    found = SpecReader([f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/a/"]).read({KIND})
+    assert found.files[f"{KIND}=0"].path == f"{tmp_path}/a/spec.json"
+
+
 def test_what_cannot_be_opened_or_is_no_file_has_no_kind(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.json")
     (tmp_path / "b.json").symlink_to(tmp_path / "gone")

@@ -525,6 +525,12 @@ def test_each_file_of_a_node_is_the_role_s_or_another_owner_s_or_the_running_plu
     ]
 
 
+def test_of_a_directory_that_is_listed_twice_the_last_place_counts(tmp_path):
+    first, second = (written(tmp_path / name, "vendor.yaml", of_kind("a.io/vendor")) for name in "ab")
+    found = role_specs.find([f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/a/"], [], None)
+    assert [file.path for files in found.others.values() for file in files] == [second, first]
+
+
 def test_a_file_that_not_everybody_can_read_is_no_problem_because_runtimes_run_as_root(tmp_path, monkeypatch):
     monkeypatch.setattr(role_specs, "DIRECTORY", str(tmp_path))
     written(tmp_path, "vendor.json", of_kind("a.io/vendor"), mode=0o600)

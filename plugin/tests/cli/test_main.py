@@ -467,15 +467,24 @@ def test_holders_reads_the_specs_of_the_directory_that_is_given_too(
 ) -> None:
     """What a container was given stands in a spec, wherever the plugin writes it."""
     read: list[Sequence[str]] = []
+    claims: list[str] = []
 
     async def holders(_root: str, _device_plugins: str, specs: Sequence[str]) -> Any:
         read.append(specs)
         return Holders("kubelet")
 
+    async def with_claims(state: Holders, directory: str) -> Holders:
+        claims.append(directory)
+        return state
+
     monkeypatch.setattr("node_device_plugin.kubelet.queries.holders", holders)
-    assert main(["holders"]) == main(["holders", "--cdi-dir", "/srv/cdi"]) == 0
-    assert capsys.readouterr().out == "no device is held\n" * 2
-    assert read == [["/etc/cdi", "/var/run/cdi"], ["/etc/cdi", "/var/run/cdi", "/srv/cdi"]]
+    monkeypatch.setattr("node_device_plugin.kubelet.queries.with_claims", with_claims)
+    for options in ([], ["--cdi-dir", "/srv/cdi"], ["--cdi-dir", "/etc/cdi"]):
+        assert main(["holders", *options]) == 0
+    assert capsys.readouterr().out == "no device is held\n" * 3
+    usual = ("/etc/cdi", "/var/run/cdi")
+    assert read == [usual, (*usual, "/srv/cdi"), usual]
+    assert claims == ["/var/run/cdi", "/srv/cdi", "/etc/cdi"]
 
 
 def test_holders_says_that_nobody_says(

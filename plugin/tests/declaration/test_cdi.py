@@ -139,6 +139,9 @@ def test_what_a_runtime_refuses_is_named() -> None:
     assert cdi.refused_features(rendered, "0.7.0") == []
     (feature,) = cdi.refused_features(rendered, "0.6.0")
     assert feature == ("0.7.0", "additional gids", "device x")
+    with_empty = {**rendered, "containerEdits": {"netDevices": []}}
+    assert cdi.minimum_version(with_empty) == "0.7.0"
+    assert cdi.refused_features(with_empty, "1.0.0") == [("1.1.0", "network devices", "containerEdits")]
 
 
 def test_the_same_content_is_the_same_bytes() -> None:

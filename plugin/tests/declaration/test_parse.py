@@ -411,6 +411,22 @@ def test_a_group_is_a_number_or_a_name(gid: str, says: str) -> None:
     assert found == [f"resources[0] (example.com/dev).devices[0] (a).nodes[0].gid: {says}"]
 
 
+@pytest.mark.parametrize(
+    ("of_runtime", "checked"),
+    [
+        (["/etc/cdi"], ("/etc/cdi", "/var/run/cdi")),
+        # Added again, the directory would get the highest precedence.
+        (["/var/run/cdi", "/etc/cdi"], ("/var/run/cdi", "/etc/cdi")),
+        (["/run/cdi", "/etc/cdi"], ("/run/cdi", "/etc/cdi")),
+        ([], ()),
+    ],
+)
+def test_the_plugin_s_specs_keep_the_place_that_the_runtime_gives_them(
+    of_runtime: list[str], checked: tuple[str, ...]
+) -> None:
+    assert parse_configuration({"resources": [], "cdi_spec_dirs": of_runtime}).checked_spec_dirs == checked
+
+
 @pytest.mark.parametrize("wrong", [None, 3, {}, ["x"]])
 def test_a_spec_directory_that_is_no_text_is_refused_with_its_place(wrong: Any) -> None:
     with pytest.raises(DeclarationError) as caught:

@@ -22,6 +22,7 @@ from ...declaration.model import ContainerEdits, DeviceNode, Discovery
 from ...declaration.names import device_id, kinds_of
 from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
+from ...support.directory_names import by_precedence
 from ..table import natural_order
 from .assignment import Candidate, assigned
 from .assignment import Discovered as Discovered
@@ -214,7 +215,7 @@ class Discoverer:
         if kinds != self._spec_kinds[1]:
             self._spec_kinds = self._spec_kinds[1], kinds
         inside = Root(self._root)
-        directories = tuple(dict.fromkeys(map(inside.on_host, spec_dirs)))
+        directories = tuple(by_precedence(map(inside.on_host, spec_dirs)))
         if self._reader.directories != directories:
             self._reader = SpecReader(directories, inside.on_host("/sys"))
         key = Key("", "CDI specs that resources need")
