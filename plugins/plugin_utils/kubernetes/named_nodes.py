@@ -40,7 +40,10 @@ def found(
         except Exception as error:  # an expression may fail in any way
             unknown[plain(host)] = str(error)
     more = f" and {len(unknown) - 1} other hosts" if len(unknown) > 1 else ""
-    why = [f"the nodes of host {host}{more} count as nodes that no inventory lists: {said}" for host, said in unknown.items()]
+    why = [
+        f"the nodes of host {host}{more} count as nodes that no inventory lists: {said}"
+        for host, said in unknown.items()
+    ]
     return names, why[:1]
 
 
