@@ -13,13 +13,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .cdi import Change, UnsupportedConfig
+from .cdi import SPEC_DIRS, Change, UnsupportedConfig
 from .containerd import Containerd
-from .containerd_config import KEYS, TABLES, wanted_keys
+from .containerd_config import DIRS, ENABLE, KEYS, TABLES, wanted_keys
 from .toml_edit import header, indent_below, key_lines, lenient, lines_of
 
 # Matches the action of a template that inserts k3s' own template.
 _BASE = re.compile(r"\{\{-?\s*template\s+\"base\"[^}]*\}\}")
+# Matches a comment of a Go template.
+_COMMENT = re.compile(r"\{\{(?:-\s)?\s*/\*.*?\*/(?:\s+-)?\}\}", re.DOTALL)
+# The lines that we write into a template, as data. A template that has other CDI keys is not edited.
+_OUR_LINES = ({ENABLE: True}, {DIRS: list(SPEC_DIRS)})
 # The first releases with containerd 2.
 _UPGRADE = "upgrade to k3s or RKE2 1.31.6, 1.32.2 or later, whose containerd 2 has CDI on by default"
 
@@ -83,13 +87,8 @@ class Rancher(Containerd):
 
     def without_ours(self, path: str, now: str, before: str | None) -> str | None:
         """Return the text with the two keys restored; None for a file that only we wrote."""
-        if path not in self.config["files"] or before is None:
-            return super().without_ours(path, now, before)
-        without = "".join(line for line in lines_of(now) if not _is_key(line))
-        kept = [line.strip() for line in lines_of(before) if _is_key(line)]
-        # The release may have changed since, and with it the table.
-        texts = [_below_header(without, name, kept) for name in sorted(set(TABLES.values())) if kept]
-        return next((text for text in texts if text is not None), without)
+        is_template = path in self.config["files"] and before is not None
+        return _without_our_lines(now) if is_template else super().without_ours(path, now, before)
 
     @property
     def _file_version(self) -> int:
@@ -132,10 +131,31 @@ def _is_key(line: str) -> bool:
     return re.match(rf"\s*({'|'.join(KEYS)})\s*=", line) is not None
 
 
+def _without_our_lines(template: str) -> str:
+    """Return the template without our lines in CRI's table, which has another name if the release has changed since."""
+    kept, position, in_table = "", 0, False
+    for line in lines_of(_without_comments(template)):
+        if line.lstrip().startswith("["):
+            in_table = any(_header(line, name) for name in TABLES.values())
+        if not (in_table and lenient(line) in _OUR_LINES):
+            kept += template[position : position + len(line)]
+        position += len(line)
+    return kept
+
+
+def _without_comments(template: str) -> str:
+    """Return the template with spaces for its Go comments, so that all positions stay."""
+    return _COMMENT.sub(lambda found: " " * len(found[0]), template)
+
+
+def _header(template: str, table_name: str) -> re.Match[str] | None:
+    name = rf"""(?P<quote>["']{"?" if table_name.isalnum() else ""}){re.escape(table_name)}(?P=quote)"""
+    return re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
+
+
 def _below_header(template: str, table_name: str, lines: list[str]) -> str | None:
     """Return the template with the lines at the start of a table; None if the table has no header."""
-    name = rf"""(?P<quote>["']{"?" if table_name.isalnum() else ""}){re.escape(table_name)}(?P=quote)"""
-    found = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
+    found = _header(template, table_name)
     if not found:
         return None
     start, rest = template[: found.end()], template[found.end() :]

@@ -252,6 +252,31 @@ def test_k3s_with_containerd_1_has_its_template_edited_and_given_back():
     assert grown.undo(path, False, TEMPLATE) == Change(path, later, TEMPLATE + "# later\n")
 
 
+KEYS_1 = '  enable_cdi = true\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
+LIST = '  cdi_spec_dirs = [\n    "/etc/cdi",\n    "/opt/cdi",\n    "/var/run/cdi",\n  ]\n'
+
+
+@pytest.mark.parametrize(
+    ("keys", "left"),
+    [
+        (KEYS_1, ""),
+        (KEYS_1.replace("\n", " # ours\r\n"), ""),
+        (f"  a = 1\n{KEYS_1}", "  a = 1\n"),
+        # The values of others.
+        (f"  enable_cdi = true\n{LIST}", LIST),
+        (LIST.replace("\n    ", " "), LIST.replace("\n    ", " ")),
+        ('  enable_cdi = false\n  cdi_spec_dirs = ["/opt/cdi"]\n', None),
+    ],
+)
+def test_only_what_we_wrote_into_a_template_of_k3s_is_taken_back(keys, left):
+    """The same lines in a comment or in another table are those of others."""
+    path = f"{K3S}/config.toml.tmpl"
+    start = f"{{{{/* [plugins.cri]\n{KEYS_1}*/}}}}\n[plugins.site]\n{KEYS_1}{TEMPLATE}"
+    now, end = f"{start}{keys}", f"[plugins.last]\n{KEYS_1}"
+    adapter = k3s("1.7.26-k3s1", GENERATED_2, OFF_2, {path: now + end})
+    assert adapter.undo(path, False, TEMPLATE).after == start + (keys if left is None else left) + end
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [
