@@ -199,7 +199,7 @@ REMEDIES = {
         r".*: fix the (?:file|import) first",
         _fixed,
     ),
-    "fix the file": Remedy(r"fix the file first", _fixed),
+    "fix the file": Remedy(r"fix the file (?:or one of its imports )?first", _fixed),
 }
 
 

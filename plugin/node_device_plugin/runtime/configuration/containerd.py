@@ -51,7 +51,10 @@ class Containerd(Adapter):
         """The CDI settings in the output of ``containerd config dump``. Raises UnsupportedConfig if it failed."""
         if not self.config["effective"]:
             command = f"{self.program} --config {self.config['path']} config dump"
-            raise UnsupportedConfig(f"`{command}` fails ({self.config['problem']}): fix the file first")
+            problem = self.config["problem"]
+            is_named = not self._imported or any(path in problem for path in self.read_at_start)
+            which = "the file" if is_named else "the file or one of its imports"
+            raise UnsupportedConfig(f"`{command}` fails ({problem}): fix {which} first")
         return effective(self.config["effective"])
 
     def plan(self) -> Change | None:

@@ -49,7 +49,7 @@ def obstacles(adapter: Adapter, imports: Imports, cdi: bool) -> Iterator[str]:
         return
     files = {path: data, **{name: lenient(text) for name, text in imports.texts.items()}}
     for name, file, what, way_out in imports.missing:
-        yield f"{name} imports {file}, which is {what}, so containerd cannot start again: {way_out}, or create the file"
+        yield f"{name} imports {file}, which is {what}, so containerd cannot start again: {way_out}"
     if not config.get("effective"):
         yield from _invalid_imports(path, imports)
     for name, disabled in _turning_off(files, version):
@@ -64,15 +64,15 @@ def obstacles(adapter: Adapter, imports: Imports, cdi: bool) -> Iterator[str]:
 def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) -> Iterator[tuple[str, list[str]]]:
     """Yield the files that disable CRI, each with the disabled names. files: in containerd's order.
 
-    The name that disables CRI depends on the configuration's version. With another version's name, containerd disables
-    nothing or does not start. In 2.x, the version of each file counts.
+    With CRI's short name, containerd does not start if the configuration has version 2 or later. With the full name in
+    version 1, 1.x disables nothing. In 2.x, the version of each file counts.
     Source: V1DisabledFilter and V2DisabledFilter of 1.6 and 1.7; v1MigratePluginName of 2.x.
     """
     merges = version is None or version_tuple(version) >= (2, 0, 0)
     of_all = last_version(files.values())
     for name, data in files.items():
         former = (data.get("version") if merges else of_all) in (None, 0, 1)
-        turned_off = {_SHORT} if former else {_FULL}
+        turned_off = {_SHORT} if former else {_SHORT, _FULL}
         if merges:
             turned_off |= {_FULL, *_PARTS}
         disabled = sorted(turned_off & set(texts_in(data, "disabled_plugins")))

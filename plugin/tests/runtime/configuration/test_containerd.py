@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import tomlkit
@@ -190,6 +191,22 @@ def test_what_containerd_cannot_read_is_not_edited():
     adapter = of("version = 4\n", None, "2.1.9")
     adapter.config["problem"] = "expected containerd config version equal to or less than 3"
     with pytest.raises(UnsupportedConfig, match=r"config dump` fails \(expected containerd config version"):
+        adapter.plan()
+
+
+@pytest.mark.parametrize(
+    ("problem", "texts", "fix"),
+    [
+        ("failed to unmarshal TOML: (2, 1)", {}, "fix the file first"),
+        ("failed to unmarshal TOML: (2, 1)", {"/a.toml": ""}, "fix the file or one of its imports first"),
+        ("failed to load TOML from /a.toml: x", {"/a.toml": ""}, "fix the file first"),
+        ("failed to load TOML from /c.toml: x", {"/a.toml": ""}, "fix the file first"),
+    ],
+)
+def test_a_failure_that_names_no_file_may_be_of_an_import(problem, texts, fix):
+    adapter = of("version = 2\n", None, "2.1.9")
+    adapter.config.update(problem=problem, imports=imports_of(texts))
+    with pytest.raises(UnsupportedConfig, match=re.escape(f"fails ({problem}): {fix}")):
         adapter.plan()
 
 
@@ -508,15 +525,17 @@ def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
     adapter = of('version = 3\nimports = ["gone.toml", "conf.d/*.toml"]\n', OFF_2, "2.1.9")
     missing = [
         ("/c.toml", "/gone.toml", "not a file", "remove it from imports"),
-        ("/c.toml", "/conf.d/link.toml", "a dangling link", "remove it"),
+        ("/c.toml", "/conf.d/x.d.toml", "a directory", "remove it"),
     ]
     text = 'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
     adapter.config["imports"] = imports_of({"/conf.d/x.toml": text}, missing=missing)
-    missing, link, disabled = adapter.obstacles(True)
+    missing, directory, disabled = adapter.obstacles(True)
     assert missing.startswith(
         "/c.toml imports /gone.toml, which is not a file, so containerd cannot start again: remove it"
     )
-    assert "/c.toml imports /conf.d/link.toml, which is a dangling link, so containerd cannot start again" in link
+    assert directory == (
+        "/c.toml imports /conf.d/x.d.toml, which is a directory, so containerd cannot start again: remove it"
+    )
     assert disabled.startswith("/conf.d/x.toml disables CRI (disabled_plugins has io.containerd.grpc.v1.cri)")
 
 
@@ -568,8 +587,9 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
         ("2.1.9", 'disabled_plugins = ["cri"]', ["cri"]),
         ("2.1.9", 'version = 1\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]', ["io.containerd.grpc.v1.cri"]),
         ("2.1.9", 'version = 3\ndisabled_plugins = ["io.containerd.cri.v1.images"]', ["io.containerd.cri.v1.images"]),
-        # Which it refuses itself.
-        ("2.1.9", 'version = 2\ndisabled_plugins = ["cri"]', []),
+        # With this name, a file of version 2 or later keeps containerd from its start.
+        ("1.7.24", 'version = 2\ndisabled_plugins = ["cri"]', ["cri"]),
+        ("2.1.9", 'version = 3\ndisabled_plugins = ["cri"]', ["cri"]),
     ],
 )
 def test_cri_is_off_by_the_names_that_the_file_has_for_it(version, text, off):
