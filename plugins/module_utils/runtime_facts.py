@@ -171,12 +171,14 @@ def containerd_config(answer, arguments, cwd="/"):
     path = given or default
     directory = os.path.dirname(path)
     facts = file_facts(path)
-    # If the default file is missing, the daemon runs with its defaults, but `config dump` fails.
+    # If the default file is missing, the daemon runs with its defaults, but `config dump` fails. Without the file of
+    # --config, no daemon starts.
     dump = "dump" if given or facts["exists"] else "default"
     effective, problem = answer("--config", path, "config", dump)
     imports = containerd_imports.read(facts)
     return dict(
         facts,
+        is_given=bool(given),
         effective=effective,
         imports=imports,
         problem=problem and safe_words.message(problem, (path, *imports.paths)),

@@ -39,6 +39,9 @@ def obstacles(adapter: Adapter, imports: Imports, cdi: bool) -> Iterator[str]:
     if config["exists"] and config["content"] is None:
         yield f"{path} cannot be read as text, because {config['why_no_text']}: fix the file first"
         return
+    if config.get("is_given") and not config["exists"]:
+        yield f"{path} does not exist, so containerd cannot start again: create it, or remove --config"
+        return
     try:
         data = document(config["content"] or "")
     except TomlError as error:

@@ -295,6 +295,13 @@ def test_the_import_that_containerd_refuses_is_shown(tmp_path, name):
     assert found["problem"] == said.replace("/S3cret", "(hidden)")
 
 
+@pytest.mark.parametrize(("arguments", "is_given"), [(["-c", "c.toml"], True), ([], False)])
+def test_a_file_that_the_command_line_names_must_exist(tmp_path, arguments, is_given):
+    """Only without such an option does the daemon start without its file."""
+    found = runtime_facts.containerd_config(lambda *_: ("", None), ["containerd", *arguments], str(tmp_path))
+    assert found["is_given"] is is_given
+
+
 CRIO = """\
 #!/bin/sh
 # Says what it was asked.
