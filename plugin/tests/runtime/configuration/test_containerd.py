@@ -577,6 +577,38 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
     assert list(of("", "no = TOML = at all", version).obstacles(True)) == []
 
 
+NAMED = f"{CRI_2.replace(']', '.containerd]')}\ndefault_runtime_name = 'x'\n"
+
+
+@pytest.mark.parametrize(
+    ("root", "text", "words"),
+    [
+        (
+            "",
+            "",
+            "/c.toml: CRI's default_runtime_name is x, containerd's default, but its runtimes are y",
+        ),
+        (NAMED, "", "/c.toml sets CRI's default_runtime_name to x, but its runtimes are y"),
+        (NAMED.replace("'x'", "'y'"), NAMED, "/a.toml sets CRI's default_runtime_name to x, but its runtimes are y"),
+        (NAMED, NAMED, "/a.toml sets CRI's default_runtime_name to x, but its runtimes are y"),
+        (
+            NAMED.replace("'x'", "'y'"),
+            "",
+            "/c.toml: CRI's default_runtime_name is x, containerd's default, but its runtimes are y",
+        ),
+        (NAMED, f"{CRI_2}\ncontainerd = 1\n", "/c.toml sets CRI's default_runtime_name to x, but its runtimes are y"),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.7.24", "2.1.9"])
+def test_the_file_that_sets_the_default_runtime_is_named(version, root, text, words):
+    table = CRI_2 if version < "2" else CRI_3
+    dump = f"{table.replace(']', '.containerd]')}\ndefault_runtime_name = 'x'\nruntimes.y = {{}}\n"
+    adapter = of(f"version = 2\n{root}", dump, version)
+    adapter.config["imports"] = imports_of({"/a.toml": f"version = 2\n{text}"})
+    (sentence,) = adapter.obstacles(True)
+    assert sentence.startswith(f"{words}, so CRI cannot start again: ")
+
+
 @pytest.mark.parametrize(
     ("version", "text", "off"),
     [
