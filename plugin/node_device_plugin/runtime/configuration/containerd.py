@@ -235,12 +235,15 @@ class Containerd(Adapter):
         """Yield path and new text of each drop-in that may make CDI effective, best first."""
         root, path, texts = self.config["content"] or "", self.config["path"], self._imported
         file_version = parsed(root).get("version")
+        known = containerd_imports.deciding(texts)
         if self._merges and file_version in TABLES:
             place = containerd_imports.place_of_drop_in(root, path, texts)
-            if place is not None:
+            if place and place in texts:
+                known = [place, *known]
+            elif place:
                 header = f"[plugins.'{TABLES[file_version]}']"
                 yield place, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted_keys(self.cdi)), ""])
-        for file in containerd_imports.deciding(texts):
+        for file in dict.fromkeys(known):
             # Do not edit a link's target, because other configurations may import the target, too.
             if file not in self._imports.links:
                 with contextlib.suppress(UnsupportedConfig):

@@ -472,6 +472,31 @@ def test_containerd_2_gets_a_drop_in_of_ours_where_one_overrides_the_root_file()
     assert adapter.undo(change.path, True, None) == Change(change.path, change.after, None)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "edited"),
+    [
+        (f"# mine\nversion = 3\n{CRI_3}\n", f"# mine\nversion = 3\n{CRI_3}\nenable_cdi = true\n"),
+        (
+            f"version = 3\n{CRI_3}\n# off\nenable_cdi = false # why\n",
+            f"version = 3\n{CRI_3}\n# off\nenable_cdi = true # why\n",
+        ),
+        ("# empty\n", f"# empty\nversion = 3\n\n{CRI_3.replace(chr(39), chr(34))}\nenable_cdi = true\n"),
+    ],
+)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_drop_in_that_has_our_name_already_is_edited(theirs, edited, is_link):
+    path = "/conf.d/zz-node-devices.toml"
+    texts = {"/conf.d/99-site.toml": f"version = 3\n{CRI_3}\nenable_cdi = false\n", path: theirs}
+    root = 'version = 3\nimports = ["conf.d/*.toml"]\n'
+    adapter, _asked = imported("2.1.9", root, texts, OFF_2, OFF_2.replace("false", "true"))
+    adapter.config["imports"] = imports_of(texts, links=[path] if is_link else [])
+    change = adapter.plan()
+    if is_link:
+        assert change.path == "/conf.d/99-site.toml"
+    else:
+        assert change == Change(path, theirs, edited)
+
+
 BOTH = "[plugins.cri]\nenable_cdi = true\n" + OFF
 ON_2 = OFF_2.replace("false", "true")
 
