@@ -21,6 +21,7 @@ _TEXT = re.compile(TEXTS, re.DOTALL)
 _IN_BRACKETS = re.compile(rf"{TEXTS}|#[^\n]*|[\[\]{{}}]|[^\"'#\[\]{{}}]+", re.DOTALL)
 _KEY_PART = re.compile(rf"{TEXTS}|[A-Za-z0-9_-]+", re.DOTALL)
 _DOT = re.compile(r"[ \t]*\.[ \t]*")
+_SCALAR = re.compile(r"[^\n#]*")
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
@@ -83,7 +84,7 @@ def _value_end(text: str, position: int) -> int:
     if text[position] in "\"'":
         return _TEXT.match(text, position).end()
     if text[position] not in "[{":
-        return position + len(re.match(r"[^\n#]*", text[position:])[0].rstrip())
+        return position + len(_SCALAR.match(text, position)[0].rstrip())
     depth = 0
     while True:
         token = _IN_BRACKETS.match(text, position)
