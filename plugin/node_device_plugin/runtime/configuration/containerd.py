@@ -21,6 +21,7 @@ from .containerd_config import (
     cri_table,
     effective,
     last_version,
+    table_at,
     table_of,
     texts_in,
     wanted_keys,
@@ -129,7 +130,11 @@ class Containerd(Adapter):
 
     def without_ours(self, path: str, now: str, before: str | None) -> str | None:
         """Return the text with the two keys restored; None for a drop-in that only we wrote."""
-        return None if before is None and path != self.config["real_path"] else self._keys_of(now, before)
+        rest = self._keys_of(now, before)
+        data = lenient(rest)
+        # An empty table has no effect.
+        is_empty = data.keys() <= {"version", "plugins"} and not any(table_at(data, "plugins").values())
+        return None if before is None and path != self.config["real_path"] and is_empty else rest
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
         """Return a file that keeps CDI on, or None. For example, nvidia-ctk's drop-in copies our CRI settings."""

@@ -473,6 +473,21 @@ def test_containerd_2_gets_a_drop_in_of_ours_where_one_overrides_the_root_file()
 
 
 @pytest.mark.parametrize(
+    ("added", "left"),
+    [
+        ("# later\n", None),
+        ("enable_selinux = true\n", f"version = 3\n\n{CRI_3}\nenable_selinux = true\n"),
+        ("[debug]\nlevel = 'info'\n", f"version = 3\n\n{CRI_3}\n[debug]\nlevel = 'info'\n"),
+    ],
+)
+def test_what_others_wrote_into_our_drop_in_stays(added, left):
+    path, ours = "/conf.d/zz-node-devices.toml", f"version = 3\n\n{CRI_3}\nenable_cdi = true\n"
+    adapter = checked_by(of('version = 3\nimports = ["conf.d/*.toml"]\n', OFF_2, "2.1.9"), OFF_2)
+    adapter.config["imports"] = imports_of({path: ours + added})
+    assert adapter.undo(path, False, None) == Change(path, ours + added, left)
+
+
+@pytest.mark.parametrize(
     ("theirs", "edited"),
     [
         (f"# mine\nversion = 3\n{CRI_3}\n", f"# mine\nversion = 3\n{CRI_3}\nenable_cdi = true\n"),
