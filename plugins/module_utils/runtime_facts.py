@@ -161,21 +161,27 @@ def file_facts(path):
 def containerd_config(answer, arguments, cwd="/"):
     """Return the facts of containerd's root configuration file, and the running version's effective configuration.
 
-    answer: see `version_of`. The adapter reads the imports, and adds them as ``imports``.
+    answer: see `version_of`. The caller has loaded the plugin's code (module_utils/node_code.py).
     """
+    from node_device_plugin.runtime.configuration import containerd_imports
+
     default = "/etc/containerd/config.toml"
     # Go's flag package also accepts one dash.
     given = path_of(arguments, cwd, None, *_CONFIG)
     path = given or default
     directory = os.path.dirname(path)
     facts = file_facts(path)
-    # If the default file is missing, the daemon runs with its defaults, but `config dump` fails.
+    # If the default file is missing, the daemon runs with its defaults, but `config dump` fails. Without the file of
+    # --config, no daemon starts.
     dump = "dump" if given or facts["exists"] else "default"
     effective, problem = answer("--config", path, "config", dump)
+    imports = containerd_imports.read(facts)
     return dict(
         facts,
+        is_given=bool(given),
         effective=effective,
-        problem=problem and safe_words.message(problem, (path, "containerd")),
+        imports=imports,
+        problem=problem and safe_words.message(problem, (path, *imports.paths)),
         # k3s and RKE2 generate the root file from these templates.
         files=texts_of(glob.glob(os.path.join(glob.escape(directory), "config*.toml.tmpl"))),
     )
@@ -202,12 +208,13 @@ def crio_config(answer, arguments, cwd, environment):
         given = "--cdi-spec-dirs=" + given
     elif by_environment:
         given = "CONTAINER_CDI_SPEC_DIRS=" + by_environment
+    files = texts_of(os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names)
     return dict(
         facts,
         drop_in_directory=directory,
-        files=texts_of(os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names),
+        files=files,
         effective=effective,
-        problem=problem and safe_words.message(problem, (path, directory, "crio")),
+        problem=problem and safe_words.message(problem, (path, directory, *files)),
         given_dirs=given or None,
     )
 

@@ -124,7 +124,7 @@ def _other_runtime(files: Files, match: re.Match[str], case: Case) -> Files:
 
 def _runtime_added(files: Files, match: re.Match[str], case: Case) -> Files:
     added = f'runtimes.{match["name"]}.runtime_type = "io.containerd.runc.v2"'
-    path = _deciding(files, case) if "to its last import" in match[0] else match["path"]
+    path = _deciding(files, case) if "to the last import" in match[0] else match["path"]
     return _changed(case, files, path, lambda text: _in_containerd(text, added))
 
 
@@ -185,7 +185,7 @@ REMEDIES = {
         r"(?P<path>\S+|the file) has \[plugins\.cri\] and .*: move the keys of .*, and remove", _one_table
     ),
     "add the runtime": Remedy(
-        r"(?P<path>\S+) sets CRI's default_runtime_name to (?P<name>\S+), but .*: add the runtime.*", _runtime_added
+        r"(?P<path>\S+?)(?: sets|:) CRI's default_runtime_name .*: add the runtime (?P<name>\S+?)[ ,].*", _runtime_added
     ),
     "name another runtime": Remedy(
         r"but its runtimes are (?P<there>.*?), so CRI .*, or set default_runtime_name to one", _other_runtime
@@ -199,7 +199,7 @@ REMEDIES = {
         r".*: fix the (?:file|import) first",
         _fixed,
     ),
-    "fix the file": Remedy(r"fix the file first", _fixed),
+    "fix the file": Remedy(r"fix the file (?:or one of its imports )?first", _fixed),
 }
 
 

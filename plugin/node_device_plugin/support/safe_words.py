@@ -28,26 +28,26 @@ _WORDS = """
     datetime deadline decode decoding default default_runtime default_runtime_name deprecated details device
     device_ownership_from_security_context dial directory disabled disabled_plugins does down drop_infra_ctr dump dumped
     duplicate duplicated duration each either empty enable_cdi enable_selinux enabled end ended ending endpoint
-    endpoints enough eof equal error errors exceeded exec executable executing exist existing exists exit exited
+    endpoints enough eof equal error errors exceeded exec executable executing exist existing exists exit exited expect
     expected expecting extra failed failure false fatal field file files find first float for format found from get
     goroutine got group grpc handler handling has have headers hook hooks hooks_dir host id idle image images import
     imports in inactive index initialise initialize initializing inline input insecure_registries instead int integer
-    interface internal into invalid invoking is it its job jobs key keys killed last later less level library limit line
-    link list listen listening load loaded loading locate lock log logged main map marshal max_concurrent_downloads
-    memory message metadata migration mirrors missing mode module monitor_path more mount msg must name named namespace
-    need needs network new newline next no non not nothing null number object of offline on only open opening operation
-    option options or other out overlayfs override panic parent parse parser parsing patch path permission permissions
-    please plugin plugins pod pods position privileged problem process processing provided proxy queued quickly quoted
-    range read reading received recover refused registry registry.configs registry.mirrors removed repeated replaced
-    request requested required required_plugins requires resource restart result root row rpc run runc running runtime
-    runtime_path runtime_root runtime_type runtimes sandbox sandbox_image schedule scheduled section see select
-    semantics server service set setting settings shim shutdown signal size skip snapshotter socket spec start started
-    starting state status step stop stopped stopping storage stream stream_idle_timeout stream_server_address string
-    strings struct such support supported syntax system systemd systemd_cgroup t table tables target tcp text than the
-    there time timeout to token toml too tree true try type unable undecoded undefined unescaped unexpected unit unix
-    unknown unmarshal unmarshalling unrecognised unrecognized unsupported until update uri use used user using valid
-    validate validating value values version volume wait waiting warning was when while with without write writing wrong
-    you
+    interface internal into invalid invoking io.containerd.x.vx is it its job jobs key keys killed last later less level
+    library limit line link list listen listening load loaded loading locate lock log logged main map marshal
+    max_concurrent_downloads memory message metadata migration mirrors missing mode module monitor_path more mount msg
+    must name named namespace need needs network new newline next no non not nothing null number object of offline on
+    only open opening operation option options or other out overlayfs override panic parent parse parser parsing patch
+    path permission permissions please plugin plugins pod pods position privileged problem process processing provided
+    proxy queued quickly quoted range read reading received recover refused registry registry.configs registry.mirrors
+    removed repeated replaced request requested required required_plugins requires resource restart result root row rpc
+    run runc running runtime runtime_path runtime_root runtime_type runtimes sandbox sandbox_image schedule scheduled
+    section see select semantics server service set setting settings shim shutdown signal size skip snapshotter socket
+    spec start started starting state status step stop stopped stopping storage stream stream_idle_timeout
+    stream_server_address string strings struct such support supported syntax system systemd systemd_cgroup t table
+    tables target tcp text than the there time timeout to token toml too tree true try type unable undecoded undefined
+    unescaped unexpected unit unix unknown unmarshal unmarshalling unrecognised unrecognized unsupported until update
+    uri use used user using valid validate validating value values version volume wait waiting warning was when while
+    with without write writing wrong you
 """
 _KNOWN = frozenset(
     [*_WORDS.split(), *(word.lower() for number in errno.errorcode for word in os.strerror(number).split())]
@@ -67,7 +67,8 @@ def message(text: str, known: Iterable[str] = ()) -> str:
     """Return a message with only known words. known: further words, for example the file's path."""
     # Longest first, because one path may begin with another.
     kept = sorted(filter(None, known), key=len, reverse=True)
-    parts = re.split("({})".format("|".join(map(re.escape, kept))), text) if kept else [text]
+    # A known word may be a part of another, such as containerd of a plugin's name.
+    parts = re.split(r"(?<![\w.-])({})".format("|".join(map(re.escape, kept))), text) if kept else [text]
     shown = "".join(part if part in kept else _WORD.sub(_shown, part) for part in parts)
     return _TOGETHER.sub(HIDDEN, shown)
 

@@ -21,6 +21,7 @@ from .containerd_config import (
     cri_table,
     effective,
     last_version,
+    table_at,
     table_of,
     texts_in,
     wanted_keys,
@@ -51,7 +52,10 @@ class Containerd(Adapter):
         """The CDI settings in the output of ``containerd config dump``. Raises UnsupportedConfig if it failed."""
         if not self.config["effective"]:
             command = f"{self.program} --config {self.config['path']} config dump"
-            raise UnsupportedConfig(f"`{command}` fails ({self.config['problem']}): fix the file first")
+            problem = self.config["problem"]
+            is_named = not self._imported or any(path in problem for path in self.read_at_start)
+            which = "the file" if is_named else "the file or one of its imports"
+            raise UnsupportedConfig(f"`{command}` fails ({problem}): fix {which} first")
         return effective(self.config["effective"])
 
     def plan(self) -> Change | None:
@@ -126,7 +130,11 @@ class Containerd(Adapter):
 
     def without_ours(self, path: str, now: str, before: str | None) -> str | None:
         """Return the text with the two keys restored; None for a drop-in that only we wrote."""
-        return None if before is None and path != self.config["real_path"] else self._keys_of(now, before)
+        rest = self._keys_of(now, before)
+        data = lenient(rest)
+        # An empty table has no effect.
+        is_empty = data.keys() <= {"version", "plugins"} and not any(table_at(data, "plugins").values())
+        return None if before is None and path != self.config["real_path"] and is_empty else rest
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
         """Return a file that keeps CDI on, or None. For example, nvidia-ctk's drop-in copies our CRI settings."""
@@ -232,12 +240,15 @@ class Containerd(Adapter):
         """Yield path and new text of each drop-in that may make CDI effective, best first."""
         root, path, texts = self.config["content"] or "", self.config["path"], self._imported
         file_version = parsed(root).get("version")
+        known = containerd_imports.deciding(texts)
         if self._merges and file_version in TABLES:
             place = containerd_imports.place_of_drop_in(root, path, texts)
-            if place is not None:
+            if place and place in texts:
+                known = [place, *known]
+            elif place:
                 header = f"[plugins.'{TABLES[file_version]}']"
                 yield place, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted_keys(self.cdi)), ""])
-        for file in containerd_imports.deciding(texts):
+        for file in dict.fromkeys(known):
             # Do not edit a link's target, because other configurations may import the target, too.
             if file not in self._imports.links:
                 with contextlib.suppress(UnsupportedConfig):

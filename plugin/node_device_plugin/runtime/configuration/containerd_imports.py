@@ -29,13 +29,18 @@ class Imports(NamedTuple):
     """The files that a root file imports, directly or indirectly.
 
     texts: by path, in containerd's order. links: paths of files that are links. unreadable: paths of files that are not
-    UTF-8. missing: the importing file, the imported path, its kind, and a fix. containerd cannot start without it.
+    UTF-8. missing: the importing file, the imported path that is no file, its kind, and a fix. containerd cannot start
+    with such an import.
     """
 
     texts: dict[str, str]
     links: list[str]
     unreadable: list[str]
     missing: list[tuple[str, str, str, str]]
+
+    @property
+    def paths(self) -> list[str]:
+        return [*self.texts, *self.unreadable, *(path for _parent, path, *_ in self.missing)]
 
 
 def read(config: Mapping[str, Any]) -> Imports:
@@ -52,10 +57,12 @@ def read(config: Mapping[str, Any]) -> Imports:
         names = list(dict.fromkeys(absolute(data, parent)))
         for name in names:
             if "*" not in name and not os.path.isfile(name):
-                imports.missing.append((parent, name, "not a file", "remove it from imports"))
+                imports.missing.append((parent, name, "not a file", "remove it from imports, or create the file"))
         for file in dict.fromkeys(file for name in names for file in _found(name)):
             if not os.path.exists(file):
-                imports.missing.append((parent, file, "a dangling link", "remove it"))
+                imports.missing.append((parent, file, "a dangling link", "remove it, or create the file"))
+            elif os.path.isdir(file) and file not in names:
+                imports.missing.append((parent, file, "a directory", "remove it"))
             elif file not in seen and os.path.isfile(file):
                 seen.add(file)
                 text = text_of(file)

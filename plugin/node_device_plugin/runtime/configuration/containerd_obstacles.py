@@ -9,7 +9,7 @@ from ...declaration.cdi import version_tuple
 from ...support.toml import TomlError, document
 from .adapter import Adapter
 from .cdi import UnsupportedConfig
-from .containerd_config import cri_table, last_version, printed, texts_in
+from .containerd_config import cri_table, last_version, printed, table_at, texts_in
 from .containerd_imports import Imports
 from .toml_edit import lenient, parsed
 
@@ -39,6 +39,9 @@ def obstacles(adapter: Adapter, imports: Imports, cdi: bool) -> Iterator[str]:
     if config["exists"] and config["content"] is None:
         yield f"{path} cannot be read as text, because {config['why_no_text']}: fix the file first"
         return
+    if config.get("is_given") and not config["exists"]:
+        yield f"{path} does not exist, so containerd cannot start again: create it, or remove --config"
+        return
     try:
         data = document(config["content"] or "")
     except TomlError as error:
@@ -49,7 +52,7 @@ def obstacles(adapter: Adapter, imports: Imports, cdi: bool) -> Iterator[str]:
         return
     files = {path: data, **{name: lenient(text) for name, text in imports.texts.items()}}
     for name, file, what, way_out in imports.missing:
-        yield f"{name} imports {file}, which is {what}, so containerd cannot start again: {way_out}, or create the file"
+        yield f"{name} imports {file}, which is {what}, so containerd cannot start again: {way_out}"
     if not config.get("effective"):
         yield from _invalid_imports(path, imports)
     for name, disabled in _turning_off(files, version):
@@ -58,21 +61,21 @@ def obstacles(adapter: Adapter, imports: Imports, cdi: bool) -> Iterator[str]:
             "containerd: remove it from disabled_plugins and restart containerd"
         )
     if config.get("effective"):
-        yield from _no_default_runtime(path, config["effective"], version, imports.texts)
+        yield from _no_default_runtime(files, config["effective"], version)
 
 
 def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) -> Iterator[tuple[str, list[str]]]:
     """Yield the files that disable CRI, each with the disabled names. files: in containerd's order.
 
-    The name that disables CRI depends on the configuration's version. With another version's name, containerd disables
-    nothing or does not start. In 2.x, the version of each file counts.
+    With CRI's short name, containerd does not start if the configuration has version 2 or later. With the full name in
+    version 1, 1.x disables nothing. In 2.x, the version of each file counts.
     Source: V1DisabledFilter and V2DisabledFilter of 1.6 and 1.7; v1MigratePluginName of 2.x.
     """
     merges = version is None or version_tuple(version) >= (2, 0, 0)
     of_all = last_version(files.values())
     for name, data in files.items():
         former = (data.get("version") if merges else of_all) in (None, 0, 1)
-        turned_off = {_SHORT} if former else {_FULL}
+        turned_off = {_SHORT} if former else {_SHORT, _FULL}
         if merges:
             turned_off |= {_FULL, *_PARTS}
         disabled = sorted(turned_off & set(texts_in(data, "disabled_plugins")))
@@ -80,26 +83,32 @@ def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) ->
             yield name, disabled
 
 
-def _no_default_runtime(path: str, effective: str, version: str | None, imported: Mapping[str, str]) -> Iterator[str]:
+def _no_default_runtime(files: Mapping[str, Mapping[str, Any]], effective: str, version: str | None) -> Iterator[str]:
     """Yield a message if CRI has no default runtime. Then the CRI plugin does not start, but `config dump` succeeds.
 
-    effective: the output of ``config dump``. Source: ValidatePluginConfig of containerd's pkg/cri/config.
+    files: as data by path, in containerd's order. effective: the output of ``config dump``.
+    Source: ValidatePluginConfig of containerd's pkg/cri/config.
     """
     try:
         settings = cri_table(printed(effective)).get("containerd", {})
     except UnsupportedConfig:
         # `cdi` reports this error.
         return
-    name, names = settings.get("default_runtime_name"), settings.get("runtimes")
+    key = "default_runtime_name"
+    name, names = settings.get(key), settings.get("runtimes")
     # 1.x also accepts an older key for the default runtime.
     if name is None or names is None or name in names or settings.get("default_runtime", {}).get("runtime_type"):
         return
-    replaced = imported and version is not None and version_tuple(version) < (2, 0, 0)
+    setters = [file for file, data in files.items() if table_at(cri_table(data), "containerd").get(key) == name]
+    if setters:
+        fact = f"{setters[-1]} sets CRI's {key} to {name}"
+    else:
+        fact = f"{next(iter(files))}: CRI's {key} is {name}, containerd's default"
+    replaced = len(files) > 1 and version is not None and version_tuple(version) < (2, 0, 0)
     where = " to the last import with a CRI table, the only such table that containerd 1.7 reads" if replaced else ""
     yield (
-        f"{path} sets CRI's default_runtime_name to {name}, but its runtimes are "
-        f"{', '.join(sorted(names)) or 'none'}, so CRI cannot start again: add the runtime {name}{where}, or set "
-        "default_runtime_name to one of its runtimes"
+        f"{fact}, but its runtimes are {', '.join(sorted(names)) or 'none'}, so CRI cannot start again: add the "
+        f"runtime {name}{where}, or set {key} to one of its runtimes"
     )
 
 

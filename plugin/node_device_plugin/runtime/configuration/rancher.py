@@ -13,13 +13,22 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .cdi import Change, UnsupportedConfig
+from .cdi import SPEC_DIRS, Change, UnsupportedConfig
 from .containerd import Containerd
-from .containerd_config import KEYS, TABLES, wanted_keys
+from .containerd_config import DIRS, ENABLE, KEYS, TABLES, wanted_keys
 from .toml_edit import header, indent_below, key_lines, lenient, lines_of
+from .toml_text import TEXTS
 
 # Matches the action of a template that inserts k3s' own template.
 _BASE = re.compile(r"\{\{-?\s*template\s+\"base\"[^}]*\}\}")
+# Matches a comment of a Go template.
+_COMMENT = re.compile(r"\{\{(?:-\s)?\s*/\*.*?\*/(?:\s+-)?\}\}", re.DOTALL)
+# Matches an action that begins or ends a block, which Go may omit or repeat.
+_BLOCK = re.compile(r"\{\{-?\s*(?:(?P<end>end)|if|range|with|block|define)\b")
+# Matches the strings and comments of TOML.
+_TEXT = re.compile(rf"{TEXTS}|#[^\n]*", re.DOTALL)
+# The lines that we write into a template, as data. A template that has other CDI keys is not edited.
+_OUR_LINES = ({ENABLE: True}, {DIRS: list(SPEC_DIRS)})
 # The first releases with containerd 2.
 _UPGRADE = "upgrade to k3s or RKE2 1.31.6, 1.32.2 or later, whose containerd 2 has CDI on by default"
 
@@ -83,13 +92,8 @@ class Rancher(Containerd):
 
     def without_ours(self, path: str, now: str, before: str | None) -> str | None:
         """Return the text with the two keys restored; None for a file that only we wrote."""
-        if path not in self.config["files"] or before is None:
-            return super().without_ours(path, now, before)
-        without = "".join(line for line in lines_of(now) if not _is_key(line))
-        kept = [line.strip() for line in lines_of(before) if _is_key(line)]
-        # The release may have changed since, and with it the table.
-        texts = [_below_header(without, name, kept) for name in sorted(set(TABLES.values())) if kept]
-        return next((text for text in texts if text is not None), without)
+        is_template = path in self.config["files"] and before is not None
+        return _without_our_lines(now) if is_template else super().without_ours(path, now, before)
 
     @property
     def _file_version(self) -> int:
@@ -111,33 +115,64 @@ class Rancher(Containerd):
     def _in_template(self, template: str, wanted: Mapping[str, Any]) -> str:
         """Add the keys to the template as lines, because a Go template is not TOML. Raises UnsupportedConfig."""
         path, lines = self._template()[0], key_lines(wanted)
-        text = _below_header(template, self._table, lines)
-        if text is None:
-            # TOML allows no second header of a table that the base template has.
-            whose = "only its base template has" if _BASE.search(template) else "it does not have"
+        structure = _structure(template)
+        headers = _headers(structure, self._table)
+        whose = _no_effect(structure, headers)
+        if whose:
             advice = self._by_copy(wanted)
             raise UnsupportedConfig(
                 f"{path} cannot be edited, because {whose} the header {header(self._table)}: "
                 f"{advice if self._merges else f'{_UPGRADE}; or {advice}'}"
             )
-        if any(_is_key(line) for line in lines_of(template)):
+        if any(_is_key(line) for line in lines_of(structure)):
             raise UnsupportedConfig(
                 f"{path} already has {' or '.join(KEYS)}, so it is not edited: set {' and '.join(lines)} below "
                 f"{header(self._table)} there, and nowhere else"
             )
-        return text
+        start, rest = template[: headers[0].end()], template[headers[0].end() :]
+        indent = indent_below(headers[0]["indent"], rest)
+        return "\n".join([start.rstrip("\n"), *(indent + line for line in lines), rest])
+
+
+def _no_effect(structure: str, headers: list[re.Match[str]]) -> str | None:
+    """Return why a line below a header may have no effect, as a clause before the header; None if it always has one."""
+    if not headers:
+        # TOML allows no second header of a table that the base template has.
+        return "only its base template has" if _BASE.search(structure) else "it does not have"
+    if len(headers) > 1:
+        return "it repeats"
+    blocks = _BLOCK.finditer(structure, 0, headers[0].end())
+    is_in_block = sum(-1 if block["end"] else 1 for block in blocks)
+    return "only a block such as {{ if }} has" if is_in_block else None
 
 
 def _is_key(line: str) -> bool:
     return re.match(rf"\s*({'|'.join(KEYS)})\s*=", line) is not None
 
 
-def _below_header(template: str, table_name: str, lines: list[str]) -> str | None:
-    """Return the template with the lines at the start of a table; None if the table has no header."""
+def _without_our_lines(template: str) -> str:
+    """Return the template without our lines in CRI's table, which has another name if the release has changed since."""
+    kept, position, in_table = "", 0, False
+    for line in lines_of(_structure(template)):
+        if line.lstrip().startswith("["):
+            in_table = any(_headers(line, name) for name in TABLES.values())
+        if not (in_table and lenient(line) in _OUR_LINES):
+            kept += template[position : position + len(line)]
+        position += len(line)
+    return kept
+
+
+def _structure(template: str) -> str:
+    """Return the template with spaces for Go comments and multi-line strings, so that all positions stay."""
+
+    def blank(found: re.Match[str]) -> str:
+        return " " * len(found[0]) if found[0].startswith(("{{", '"""', "'''")) else found[0]
+
+    return _TEXT.sub(blank, _COMMENT.sub(blank, template))
+
+
+def _headers(structure: str, table_name: str) -> list[re.Match[str]]:
+    """Return the headers of a plugin's table, each with its whole line."""
     name = rf"""(?P<quote>["']{"?" if table_name.isalnum() else ""}){re.escape(table_name)}(?P=quote)"""
-    found = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
-    if not found:
-        return None
-    start, rest = template[: found.end()], template[found.end() :]
-    indent = indent_below(found["indent"], rest)
-    return "\n".join([start.rstrip("\n"), *(indent + line for line in lines), rest])
+    pattern = rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?"
+    return list(re.finditer(pattern, structure))

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ...support.toml import tomllib
 
-_TEXTS = "|".join(
+#: A pattern of all strings, for re.DOTALL.
+TEXTS = "|".join(
     [
         r'"""(?:\\.|[^\\])*?"""' + '"{0,2}',  # up to two quotes may stand before the closing three
         r"'''.*?'''" + "'{0,2}",
@@ -16,10 +17,11 @@ _TEXTS = "|".join(
         r"'[^'\n]*'",
     ]
 )
-_TEXT = re.compile(_TEXTS, re.DOTALL)
-_IN_BRACKETS = re.compile(rf"{_TEXTS}|#[^\n]*|[\[\]{{}}]|[^\"'#\[\]{{}}]+", re.DOTALL)
-_KEY_PART = re.compile(rf"{_TEXTS}|[A-Za-z0-9_-]+", re.DOTALL)
+_TEXT = re.compile(TEXTS, re.DOTALL)
+_IN_BRACKETS = re.compile(rf"{TEXTS}|#[^\n]*|[\[\]{{}}]|[^\"'#\[\]{{}}]+", re.DOTALL)
+_KEY_PART = re.compile(rf"{TEXTS}|[A-Za-z0-9_-]+", re.DOTALL)
 _DOT = re.compile(r"[ \t]*\.[ \t]*")
+_SCALAR = re.compile(r"[^\n#]*")
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
@@ -82,7 +84,7 @@ def _value_end(text: str, position: int) -> int:
     if text[position] in "\"'":
         return _TEXT.match(text, position).end()
     if text[position] not in "[{":
-        return position + len(re.match(r"[^\n#]*", text[position:])[0].rstrip())
+        return position + len(_SCALAR.match(text, position)[0].rstrip())
     depth = 0
     while True:
         token = _IN_BRACKETS.match(text, position)

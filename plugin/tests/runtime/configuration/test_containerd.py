@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import tomlkit
@@ -190,6 +191,22 @@ def test_what_containerd_cannot_read_is_not_edited():
     adapter = of("version = 4\n", None, "2.1.9")
     adapter.config["problem"] = "expected containerd config version equal to or less than 3"
     with pytest.raises(UnsupportedConfig, match=r"config dump` fails \(expected containerd config version"):
+        adapter.plan()
+
+
+@pytest.mark.parametrize(
+    ("problem", "texts", "fix"),
+    [
+        ("failed to unmarshal TOML: (2, 1)", {}, "fix the file first"),
+        ("failed to unmarshal TOML: (2, 1)", {"/a.toml": ""}, "fix the file or one of its imports first"),
+        ("failed to load TOML from /a.toml: x", {"/a.toml": ""}, "fix the file first"),
+        ("failed to load TOML from /c.toml: x", {"/a.toml": ""}, "fix the file first"),
+    ],
+)
+def test_a_failure_that_names_no_file_may_be_of_an_import(problem, texts, fix):
+    adapter = of("version = 2\n", None, "2.1.9")
+    adapter.config.update(problem=problem, imports=imports_of(texts))
+    with pytest.raises(UnsupportedConfig, match=re.escape(f"fails ({problem}): {fix}")):
         adapter.plan()
 
 
@@ -455,6 +472,46 @@ def test_containerd_2_gets_a_drop_in_of_ours_where_one_overrides_the_root_file()
     assert adapter.undo(change.path, True, None) == Change(change.path, change.after, None)
 
 
+@pytest.mark.parametrize(
+    ("added", "left"),
+    [
+        ("# later\n", None),
+        ("enable_selinux = true\n", f"version = 3\n\n{CRI_3}\nenable_selinux = true\n"),
+        ("[debug]\nlevel = 'info'\n", f"version = 3\n\n{CRI_3}\n[debug]\nlevel = 'info'\n"),
+    ],
+)
+def test_what_others_wrote_into_our_drop_in_stays(added, left):
+    path, ours = "/conf.d/zz-node-devices.toml", f"version = 3\n\n{CRI_3}\nenable_cdi = true\n"
+    adapter = checked_by(of('version = 3\nimports = ["conf.d/*.toml"]\n', OFF_2, "2.1.9"), OFF_2)
+    adapter.config["imports"] = imports_of({path: ours + added})
+    assert adapter.undo(path, False, None) == Change(path, ours + added, left)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "edited"),
+    [
+        (f"# mine\nversion = 3\n{CRI_3}\n", f"# mine\nversion = 3\n{CRI_3}\nenable_cdi = true\n"),
+        (
+            f"version = 3\n{CRI_3}\n# off\nenable_cdi = false # why\n",
+            f"version = 3\n{CRI_3}\n# off\nenable_cdi = true # why\n",
+        ),
+        ("# empty\n", f"# empty\nversion = 3\n\n{CRI_3.replace(chr(39), chr(34))}\nenable_cdi = true\n"),
+    ],
+)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_drop_in_that_has_our_name_already_is_edited(theirs, edited, is_link):
+    path = "/conf.d/zz-node-devices.toml"
+    texts = {"/conf.d/99-site.toml": f"version = 3\n{CRI_3}\nenable_cdi = false\n", path: theirs}
+    root = 'version = 3\nimports = ["conf.d/*.toml"]\n'
+    adapter, _asked = imported("2.1.9", root, texts, OFF_2, OFF_2.replace("false", "true"))
+    adapter.config["imports"] = imports_of(texts, links=[path] if is_link else [])
+    change = adapter.plan()
+    if is_link:
+        assert change.path == "/conf.d/99-site.toml"
+    else:
+        assert change == Change(path, theirs, edited)
+
+
 BOTH = "[plugins.cri]\nenable_cdi = true\n" + OFF
 ON_2 = OFF_2.replace("false", "true")
 
@@ -508,15 +565,17 @@ def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
     adapter = of('version = 3\nimports = ["gone.toml", "conf.d/*.toml"]\n', OFF_2, "2.1.9")
     missing = [
         ("/c.toml", "/gone.toml", "not a file", "remove it from imports"),
-        ("/c.toml", "/conf.d/link.toml", "a dangling link", "remove it"),
+        ("/c.toml", "/conf.d/x.d.toml", "a directory", "remove it"),
     ]
     text = 'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
     adapter.config["imports"] = imports_of({"/conf.d/x.toml": text}, missing=missing)
-    missing, link, disabled = adapter.obstacles(True)
+    missing, directory, disabled = adapter.obstacles(True)
     assert missing.startswith(
         "/c.toml imports /gone.toml, which is not a file, so containerd cannot start again: remove it"
     )
-    assert "/c.toml imports /conf.d/link.toml, which is a dangling link, so containerd cannot start again" in link
+    assert directory == (
+        "/c.toml imports /conf.d/x.d.toml, which is a directory, so containerd cannot start again: remove it"
+    )
     assert disabled.startswith("/conf.d/x.toml disables CRI (disabled_plugins has io.containerd.grpc.v1.cri)")
 
 
@@ -558,6 +617,38 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
     assert list(of("", "no = TOML = at all", version).obstacles(True)) == []
 
 
+NAMED = f"{CRI_2.replace(']', '.containerd]')}\ndefault_runtime_name = 'x'\n"
+
+
+@pytest.mark.parametrize(
+    ("root", "text", "words"),
+    [
+        (
+            "",
+            "",
+            "/c.toml: CRI's default_runtime_name is x, containerd's default, but its runtimes are y",
+        ),
+        (NAMED, "", "/c.toml sets CRI's default_runtime_name to x, but its runtimes are y"),
+        (NAMED.replace("'x'", "'y'"), NAMED, "/a.toml sets CRI's default_runtime_name to x, but its runtimes are y"),
+        (NAMED, NAMED, "/a.toml sets CRI's default_runtime_name to x, but its runtimes are y"),
+        (
+            NAMED.replace("'x'", "'y'"),
+            "",
+            "/c.toml: CRI's default_runtime_name is x, containerd's default, but its runtimes are y",
+        ),
+        (NAMED, f"{CRI_2}\ncontainerd = 1\n", "/c.toml sets CRI's default_runtime_name to x, but its runtimes are y"),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.7.24", "2.1.9"])
+def test_the_file_that_sets_the_default_runtime_is_named(version, root, text, words):
+    table = CRI_2 if version < "2" else CRI_3
+    dump = f"{table.replace(']', '.containerd]')}\ndefault_runtime_name = 'x'\nruntimes.y = {{}}\n"
+    adapter = of(f"version = 2\n{root}", dump, version)
+    adapter.config["imports"] = imports_of({"/a.toml": f"version = 2\n{text}"})
+    (sentence,) = adapter.obstacles(True)
+    assert sentence.startswith(f"{words}, so CRI cannot start again: ")
+
+
 @pytest.mark.parametrize(
     ("version", "text", "off"),
     [
@@ -568,8 +659,9 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
         ("2.1.9", 'disabled_plugins = ["cri"]', ["cri"]),
         ("2.1.9", 'version = 1\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]', ["io.containerd.grpc.v1.cri"]),
         ("2.1.9", 'version = 3\ndisabled_plugins = ["io.containerd.cri.v1.images"]', ["io.containerd.cri.v1.images"]),
-        # Which it refuses itself.
-        ("2.1.9", 'version = 2\ndisabled_plugins = ["cri"]', []),
+        # With this name, a file of version 2 or later keeps containerd from its start.
+        ("1.7.24", 'version = 2\ndisabled_plugins = ["cri"]', ["cri"]),
+        ("2.1.9", 'version = 3\ndisabled_plugins = ["cri"]', ["cri"]),
     ],
 )
 def test_cri_is_off_by_the_names_that_the_file_has_for_it(version, text, off):

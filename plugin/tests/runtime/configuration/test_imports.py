@@ -88,21 +88,26 @@ def test_a_root_file_behind_a_link_is_not_its_own_import(tmp_path):
 
 
 def test_imports_without_which_containerd_does_not_start(imports):
-    """A link to nothing matches a pattern, and no daemon starts with it."""
+    """Patterns also match directories and links to nothing, and no daemon starts with them."""
     files = {
         "config.toml": 'imports = ["conf.d/*.toml", "gone.toml", "conf.d/a.toml", "conf.d"]\n',
         "conf.d/a.toml": 'imports = ["gone.toml", "gone.toml", "*.toml"]\n',
         "conf.d/b.toml/c": "",
     }
+    no_file = ("not a file", "remove it from imports, or create the file")
+    directory, dangling = ("a directory", "remove it"), ("a dangling link", "remove it, or create the file")
     found = imports(files, {"conf.d/link.toml": "nothing", "conf.d/other.toml": "a.toml"})
     assert found.missing == [
-        ("config.toml", "gone.toml", "not a file", "remove it from imports"),
-        ("config.toml", "conf.d", "not a file", "remove it from imports"),
-        ("config.toml", "conf.d/link.toml", "a dangling link", "remove it"),
-        ("conf.d/a.toml", "conf.d/gone.toml", "not a file", "remove it from imports"),
-        ("conf.d/a.toml", "conf.d/link.toml", "a dangling link", "remove it"),
-        ("conf.d/other.toml", "conf.d/gone.toml", "not a file", "remove it from imports"),
-        ("conf.d/other.toml", "conf.d/link.toml", "a dangling link", "remove it"),
+        ("config.toml", "gone.toml", *no_file),
+        ("config.toml", "conf.d", *no_file),
+        ("config.toml", "conf.d/b.toml", *directory),
+        ("config.toml", "conf.d/link.toml", *dangling),
+        ("conf.d/a.toml", "conf.d/gone.toml", *no_file),
+        ("conf.d/a.toml", "conf.d/b.toml", *directory),
+        ("conf.d/a.toml", "conf.d/link.toml", *dangling),
+        ("conf.d/other.toml", "conf.d/gone.toml", *no_file),
+        ("conf.d/other.toml", "conf.d/b.toml", *directory),
+        ("conf.d/other.toml", "conf.d/link.toml", *dangling),
     ]
     assert (found.links, found.unreadable) == (["conf.d/other.toml"], [])
 

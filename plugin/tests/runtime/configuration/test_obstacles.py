@@ -65,6 +65,10 @@ def test_nothing_stands_in_the_way():
             {"runtime__config": {"path": "/etc/c.toml", "exists": True, "content": None, "why_no_text": "it is x"}},
             "/etc/c.toml cannot be read as text, because it is x: fix the file first",
         ),
+        (
+            {"runtime__config__path": "/etc/c.toml", "runtime__config__is_given": True},
+            "/etc/c.toml does not exist, so containerd cannot start again: create it, or remove --config",
+        ),
         # A key may be a URL with credentials.
         (
             {

@@ -252,12 +252,74 @@ def test_k3s_with_containerd_1_has_its_template_edited_and_given_back():
     assert grown.undo(path, False, TEMPLATE) == Change(path, later, TEMPLATE + "# later\n")
 
 
+KEYS_1 = '  enable_cdi = true\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
+LIST = '  cdi_spec_dirs = [\n    "/etc/cdi",\n    "/opt/cdi",\n    "/var/run/cdi",\n  ]\n'
+
+
+@pytest.mark.parametrize(
+    ("keys", "left"),
+    [
+        (KEYS_1, ""),
+        (KEYS_1.replace("\n", " # ours\r\n"), ""),
+        (f"  a = 1\n{KEYS_1}", "  a = 1\n"),
+        # The values of others.
+        (f"  enable_cdi = true\n{LIST}", LIST),
+        (LIST.replace("\n    ", " "), LIST.replace("\n    ", " ")),
+        ('  enable_cdi = false\n  cdi_spec_dirs = ["/opt/cdi"]\n', None),
+    ],
+)
+def test_only_what_we_wrote_into_a_template_of_k3s_is_taken_back(keys, left):
+    """The same lines in a comment or in another table are those of others."""
+    path = f"{K3S}/config.toml.tmpl"
+    start = f"{{{{/* [plugins.cri]\n{KEYS_1}*/}}}}\n[plugins.site]\n{KEYS_1}{TEMPLATE}"
+    now, end = f"{start}{keys}", f"[plugins.last]\n{KEYS_1}"
+    adapter = k3s("1.7.26-k3s1", GENERATED_2, OFF_2, {path: now + end})
+    assert adapter.undo(path, False, TEMPLATE).after == start + (keys if left is None else left) + end
+
+
+HEADER_2 = '[plugins."io.containerd.grpc.v1.cri"]'
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        f"{{{{/* {HEADER_2}\n{HEADER_2}\nenable_cdi = true\n*/}}}}\n",
+        f"{{{{- /*\n{HEADER_2} */ -}}}}\n",
+        f"# '''\n[plugins.x]\na = '''\n{HEADER_2}\nenable_cdi = true\n'''\nb = \"#'''\"\n",
+        f'[plugins.x]\na = """\\"""\n{HEADER_2}\n"""\n',
+        "{{ range .X }}{{ if . }}{{ else if .Y }}{{ end }}{{ end }}\n",
+    ],
+)
+def test_only_the_header_that_containerd_reads_gets_our_lines(other):
+    path = f"{K3S}/config.toml.tmpl"
+    template = other + TEMPLATE
+    change = merged(k3s("1.7.26-k3s1", GENERATED_2, OFF_2, {path: template}), OFF_2).plan()
+    assert change.after == other + TEMPLATE.replace("  enable_selinux", f"{KEYS_1}  enable_selinux")
+
+
+def test_a_comment_that_begins_in_the_headers_line_stays_whole():
+    path = f"{K3S}/config.toml.tmpl"
+    template = TEMPLATE.replace(HEADER_2, f"{HEADER_2} {{{{/* a\nb */}}}}")
+    change = merged(k3s("1.7.26-k3s1", GENERATED_2, OFF_2, {path: template}), OFF_2).plan()
+    assert change.after == template.replace("  enable_selinux", f"{KEYS_1}  enable_selinux")
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [
         ({}, "upgrade to k3s or RKE2 1.31.6, 1.32.2 or later, whose containerd 2 has CDI on by default; or copy"),
         ({"config.toml.tmpl": '{{ template "base" . }}\n'}, "because only its base template has the header"),
         ({"config.toml.tmpl": '[plugins."io.containerd.gc.v1.scheduler"]\n'}, "it does not have the header"),
+        (
+            {"config.toml.tmpl": f"{{{{ if .X }}}}\n{HEADER_2}\n{{{{ end }}}}\n{TEMPLATE}"},
+            "because it repeats the header",
+        ),
+        (
+            {"config.toml.tmpl": f"{{{{- with .X }}}}\n{TEMPLATE}{{{{ end }}}}\n"},
+            "because only a block such as {{ if }} has",
+        ),
+        ({"config.toml.tmpl": f"{HEADER_2} {{{{ if .X }}}}\n a = 1\n{{{{ end }}}}\n"}, "because only a block such as"),
+        ({"config.toml.tmpl": '{{/* {{ template "base" . }} */}}\n'}, "it does not have the header"),
         ({"config.toml.tmpl": TEMPLATE + "  enable_cdi = false\n"}, "already has enable_cdi or cdi_spec_dirs"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from node_device_plugin.runtime.configuration import toml_edit
+from node_device_plugin.runtime.configuration import toml_edit, toml_text
 from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 from node_device_plugin.support.toml import tomllib
 
@@ -152,3 +152,21 @@ def test_what_is_no_table_is_refused(text):
 def test_keys_go_though_their_table_goes_with_them(text, rest):
     """A table that only our keys made is not there without them."""
     assert edited(text, dict.fromkeys(KEYS)) == rest
+
+
+class Copied(str):
+    """A text that counts the characters of its copied parts."""
+
+    copied = 0
+
+    def __getitem__(self, key):
+        part = super().__getitem__(key)
+        Copied.copied += len(part)
+        return part
+
+
+def test_the_time_of_a_search_grows_with_the_text_alone(monkeypatch):
+    monkeypatch.setattr(Copied, "copied", 0)
+    text = Copied("".join(f"k{number} = true # x\nl{number} = [ 'a' ]\n" for number in range(200)))
+    assert len(list(toml_text.statements(text))) == 400
+    assert Copied.copied < len(text)

@@ -281,6 +281,27 @@ def test_a_kubelet_that_names_no_endpoint_has_its_default(tmp_path, config, path
     assert kubelet_process.kubelet_of(gone).cri_socket is None
 
 
+@pytest.mark.parametrize("name", ["a.toml", "more.toml", "gone.toml", "latin.toml", "directory.toml"])
+def test_the_import_that_containerd_refuses_is_shown(tmp_path, name):
+    """And nothing else of its message, even if it looks like a path."""
+    config, directory = tmp_path / "config.toml", tmp_path / "conf.d"
+    (directory / "directory.toml").mkdir(parents=True)
+    config.write_text('imports = ["conf.d/*.toml", "conf.d/gone.toml"]\n')
+    (directory / "a.toml").write_text('imports = ["more.toml"]\n')
+    (directory / "more.toml").write_text("")
+    (directory / "latin.toml").write_bytes(b"\xe9")
+    said = f"containerd: failed to load TOML from {directory / name}: /S3cret plugin io.containerd.grpc.v1.cri"
+    found = runtime_facts.containerd_config(lambda *_: (None, said), ["containerd", "--config", str(config)])
+    assert found["problem"] == said.replace("/S3cret", "(hidden)")
+
+
+@pytest.mark.parametrize(("arguments", "is_given"), [(["-c", "c.toml"], True), ([], False)])
+def test_a_file_that_the_command_line_names_must_exist(tmp_path, arguments, is_given):
+    """Only without such an option does the daemon start without its file."""
+    found = runtime_facts.containerd_config(lambda *_: ("", None), ["containerd", *arguments], str(tmp_path))
+    assert found["is_given"] is is_given
+
+
 CRIO = """\
 #!/bin/sh
 # Says what it was asked.
@@ -315,6 +336,15 @@ def test_crio_is_asked_as_it_was_started(tmp_path, crio):
     config = crio([], CONTAINER_CONFIG="/srv/c", CONTAINER_CONFIG_DIR="/srv/d")
     assert config["effective"] == "--config /srv/c --config-dir /srv/d config\n"
     assert crio(["--config=/srv/b"], CONTAINER_CONFIG="/srv/c")["path"] == "/srv/b"
+
+
+def test_the_drop_in_that_crio_refuses_is_shown(tmp_path):
+    drop_in = tmp_path / "crio.conf.d" / "10-x.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("")
+    said = f"failed to load {drop_in}: {drop_in.parent}/S3cret"
+    found = runtime_facts.crio_config(lambda *_: (None, said), ["crio", "-d", "crio.conf.d"], str(tmp_path), {})
+    assert found["problem"] == said.replace("/S3cret", "(hidden)")
 
 
 @pytest.mark.parametrize(
