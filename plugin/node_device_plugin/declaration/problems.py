@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ..support.tables import printable
+
 
 class Problem(NamedTuple):
     """One problem of a declaration.
@@ -18,7 +20,8 @@ class Problem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.message}"
+        # Names and keys of the declaration may contain line breaks and control sequences.
+        return printable(f"{self.where}: {self.message}")
 
 
 class DeclarationError(ValueError):

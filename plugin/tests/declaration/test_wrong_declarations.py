@@ -122,3 +122,12 @@ def test_a_variable_of_the_inventory_is_no_key_of_the_plugin(tmp_path: Path) -> 
         "node_devices_resources_serial: is a variable of the inventory, not a key of this file: list the plugin's "
         "resources below 'resources'"
     )
+
+
+def test_a_key_cannot_forge_a_line_of_the_output(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text('resources: [{name: "a\\e[2J", devices: [{id: "a\\nb: valid", foo: 1}, {id: "a\\nb: valid"}]}]')
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert all(str(problem).isprintable() for problem in caught.value.problems)
+    assert r"resources[0] (a\x1b[2J).devices[0] (a\nb: valid).foo: is not a known key" in str(caught.value)
