@@ -362,7 +362,7 @@ def test_which_nodes():
         ("pool=gpu", "node_selector: must be a mapping, not the text 'pool=gpu'"),
         ({"pool": None}, "node_selector.pool: must be text, not nothing"),
         ({"pool": 1}, "node_selector.pool: must be text, not 1 (write it in quotes)"),
-        ({"pool": True}, "node_selector.pool: must be text, not True (write it in quotes)"),
+        ({"pool": True}, "node_selector.pool: must be text, not true (write it in quotes)"),
         ({"pool": ["a"]}, "node_selector.pool: must be text, not a list"),
         ({"-x": "a"}, "node_selector.-x: '-x' is not a label or taint key"),
         ({"a/b/c": "a"}, "node_selector.a/b/c: 'a/b/c' is not a label or taint key"),

@@ -131,3 +131,26 @@ def test_a_key_cannot_forge_a_line_of_the_output(tmp_path: Path) -> None:
         load(str(path))
     assert all(str(problem).isprintable() for problem in caught.value.problems)
     assert r"resources[0] (a\x1b[2J).devices[0] (a\nb: valid).foo: is not a known key" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("true", "true"),
+        (".nan", ".nan"),
+        ("-.inf", "-.inf"),
+        ("1.5", "1.5"),
+        ("2024-01-01", "2024-01-01"),
+        ("!!binary aGk=", "binary data"),
+        ("!!set {/dev/kvm}", "a set"),
+        ("[a]", "a list"),
+        ("{a: b}", "a mapping"),
+        ("'8'", "the text '8' (write it without quotes)"),
+    ],
+)
+def test_a_value_is_shown_in_the_words_of_yaml(tmp_path: Path, value: str, says: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{{resources: [], recovery_delay: {value}}}")
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert str(caught.value) == f"recovery_delay: must be a whole number, not {says}"
