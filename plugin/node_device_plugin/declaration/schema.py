@@ -21,7 +21,7 @@ from .names import (
     resource_name_problem,
 )
 from .patterns import pattern_problem
-from .problems import Problem, shown
+from .problems import Problem, kind, shown
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -670,8 +670,8 @@ _ELSEWHERE: tuple[tuple[Mapping[str, Field], Mapping[str, Field], str], ...] = (
         "belongs to a device node: write it in devices[0].nodes[0], or in discover for discovered devices",
     ),
 )
-#: Keys whose text looks like a number, often with a leading 0.
-_NUMERALS = frozenset({"mode", "vendor", "product", "device", "class_code"})
+#: Rules of text that looks like a number, often with a leading 0.
+_NUMERALS = (rules.mode, rules.bus_id, rules.class_code)
 #: NUL, which no path may contain, and surrogates, which UTF-8 cannot encode. YAML and JSON can
 #: write both as escapes.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
@@ -684,9 +684,11 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
     A list becomes a tuple. So that one call reports every problem, an invalid value becomes the
     field's default, or empty text if text is required.
     """
-    kind, named = _TYPES[field.type]
-    if not isinstance(value, kind) or (field.type in ("int", "raw") and isinstance(value, bool)):
-        message = f"must be {named}, not {shown(value)}{_hint(field, value, where)}"
+    types, named = _TYPES[field.type]
+    if not isinstance(value, types) or (field.type in ("int", "raw") and isinstance(value, bool)):
+        # Text, and what stands for a list or mapping of text, may be a secret.
+        found = kind(value) if field.type in ("str", "list", "dict", "attribute") else shown(value)
+        message = f"must be {named}, not {found}{_hint(field, value, where)}"
         problems.append(Problem(where, message))
         return _default(field)
     if field.type == "dict" and field.fields is not None:
@@ -839,20 +841,19 @@ def _label(item: Any) -> str:
 
 def _hint(field: Field, value: Any, where: str) -> str:
     """How to write a value of the right type. YAML changes some: unquoted 0403 becomes 259, unquoted on true."""
-    kind = field.type
-    if isinstance(value, int) and 0o100 <= value <= 0o777 and where.rpartition(".")[2] in _NUMERALS:
+    if isinstance(value, int) and 0o100 <= value <= 0o777 and field.rule in _NUMERALS:
         return " (write it in quotes: YAML reads 0%o as the number %d)" % (value, value)
-    if kind == "str" and isinstance(value, dict) and list(value.values()) == [None]:
-        return " (write {%s} in quotes: YAML reads the braces as a mapping)" % next(iter(value))
-    if kind == "list" and value is not None:
+    if field.type == "str" and isinstance(value, dict) and list(value.values()) == [None]:
+        return " (write the text in quotes: YAML reads braces as a mapping)"
+    if field.type == "list" and value is not None:
         of_pairs = isinstance(value, dict) and field.elements != "dict"
         return " (write each element as text)" if of_pairs else " (write it in brackets: [...])"
-    if kind == "dict":
+    if field.type == "dict":
         return " (its keys: {})".format(", ".join(field.fields)) if field.fields else " (write NAME: value)"
-    if kind in ("str", "attribute") and not isinstance(value, (str, dict, list, tuple)) and value is not None:
-        return " (write it in quotes)"
+    if field.type in ("str", "attribute") and not isinstance(value, (str, dict, list, tuple)) and value is not None:
+        return " (write it in quotes, so that YAML reads text)"
     hints = []
-    if kind == "int" and isinstance(value, str) and value.isdecimal():
+    if field.type == "int" and isinstance(value, str) and value.isdecimal():
         hints.append("write it without quotes")
     if where.endswith((".capacity", ".min_devices")) and (hints or isinstance(value, float)):
         # Facts are often text, such as a disk's sectors, and a division gives a float.

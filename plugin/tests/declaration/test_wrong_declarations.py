@@ -29,7 +29,7 @@ from node_device_plugin.declaration.configuration_file import load
         ("devices: [{id: a, node: [/dev/a]}]", "devices[0] (a).node: is not a known key; did you mean nodes?"),
         (
             "devices: /dev/a",
-            "devices: must be a list, not the text '/dev/a' (write it in brackets: [...])",
+            "devices: must be a list, not text (write it in brackets: [...])",
         ),
         (
             "devices: {id: a, nodes: [/dev/a]}",
@@ -47,16 +47,16 @@ from node_device_plugin.declaration.configuration_file import load
         ),
         (
             "devices: [{id: a, nodes: [{path: /dev/a, mode: 0660}]}]",
-            "devices[0] (a).nodes[0].mode: must be text, not 432 (write it in quotes: YAML reads 0660 as the number "
-            "432)",
+            "devices[0] (a).nodes[0].mode: must be text, not a number (write it in quotes: YAML reads 0660 as the "
+            "number 432)",
         ),
         (
             "devices: [{id: 0, nodes: [/dev/a]}]",
-            "devices[0].id: must be text, not 0 (write it in quotes)",
+            "devices[0].id: must be text, not a number (write it in quotes, so that YAML reads text)",
         ),
         (
             "devices: [/dev/a], env: {DEV_0: {path}}",
-            "env.DEV_0: must be text, not a mapping (write {path} in quotes: YAML reads the braces as a mapping)",
+            "env.DEV_0: must be text, not a mapping (write the text in quotes: YAML reads braces as a mapping)",
         ),
         ("devices: [/dev/a], env: [DEV=x]", "env: must be a mapping, not a list (write NAME: value)"),
         (
@@ -70,30 +70,29 @@ from node_device_plugin.declaration.configuration_file import load
         ),
         (
             "discover: {paths: '/dev/ttyUSB*'}",
-            "discover.paths: must be a list, not the text '/dev/ttyUSB*' (write it in brackets: [...])",
+            "discover.paths: must be a list, not text (write it in brackets: [...])",
         ),
         ("discover: {path: ['/dev/ttyUSB*']}", "discover.path: is not a known key; did you mean paths?"),
         (
             "discover: {pci: ['10de:1eb8']}",
-            "discover.pci[0]: must be a mapping, not the text '10de:1eb8' "
-            "(its keys: vendor, device, class_code, driver)",
+            "discover.pci[0]: must be a mapping, not text (its keys: vendor, device, class_code, driver)",
         ),
         (
             "discover: {cdi: nvidia.com/gpu}",
-            "discover.cdi: must be a mapping, not the text 'nvidia.com/gpu' (its keys: kind, match, exclude)",
+            "discover.cdi: must be a mapping, not text (its keys: kind, match, exclude)",
         ),
         ("pre_start: {timeout: 5}", "pre_start.command: is missing"),
         (
             "pre_start: {command: /bin/reset, timeout: 5}",
-            "pre_start.command: must be a list, not the text '/bin/reset' (write it in brackets: [...])",
+            "pre_start.command: must be a list, not text (write it in brackets: [...])",
         ),
         (
             "pre_start: {command: [5]}",
-            "pre_start.command[0]: must be text, not 5 (write it in quotes)",
+            "pre_start.command[0]: must be text, not a number (write it in quotes, so that YAML reads text)",
         ),
         (
             "health: {command: 5, timeout: 3}",
-            "health.command: must be a list, not 5 (write it in brackets: [...])",
+            "health.command: must be a list, not a number (write it in brackets: [...])",
         ),
         (
             "health: {command: [check]}",
@@ -154,3 +153,38 @@ def test_a_value_is_shown_in_the_words_of_yaml(tmp_path: Path, value: str, says:
     with pytest.raises(DeclarationError) as caught:
         load(str(path))
     assert str(caught.value) == f"recovery_delay: must be a whole number, not {says}"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "env: {PIN: 471123}",
+        "env: {PIN: 0471}",
+        "env: {PIN: {s471}}",
+        "env: s471",
+        "env: {vendor: 0471}",
+        "joined_env: {PIN: 471.123}",
+        "annotations: {PIN: 0471}",
+        "devices: [{id: a, nodes: [/dev/a], properties: {PIN: 0471, vendor: 0471, WHEN: 0471-01-01}}]",
+        "container_edits: {env: 'PIN=471'}",
+        "container_edits: 'PIN=471'",
+        "container_edits: {env: ['PIN: 471']}",
+        "container_edits: {env: ['PIN: s471==']}",
+        "container_edits: {env: ['s471 PIN=1']}",
+        "container_edits: {env: [471]}",
+        "container_edits: {hooks: [{name: poststop, path: /x, env: ['PIN 471']}]}",
+        "container_edits: {hooks: [{name: poststop, path: /x, args: [--pin, 471]}]}",
+        "pre_start: /bin/unlock --pin=471",
+        "pre_start: {command: /bin/unlock --pin=471}",
+        "health: {command: [/bin/unlock, 0471]}",
+    ],
+)
+def test_a_message_quotes_no_value_that_may_be_a_secret(tmp_path: Path, keys: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"resources: [{{name: example.com/dev, {keys}}}]")
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert "must " in str(caught.value)
+    assert "471" not in str(caught.value)
+    # 0471 is 313 for YAML.
+    assert "313" not in str(caught.value)
