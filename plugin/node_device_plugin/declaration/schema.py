@@ -756,7 +756,8 @@ def _normalise_keys(
     prefix = where + "." if where else ""
     for key in value:
         if key not in fields:
-            problems.append(Problem(f"{prefix}{key or repr(key)}", _unknown_key(str(key), fields)))
+            name = key if key and isinstance(key, str) else shown(key)
+            problems.append(Problem(prefix + name, _unknown_key(name, fields)))
     result = {}
     for key, field in fields.items():
         given = value.get(key)
@@ -764,7 +765,8 @@ def _normalise_keys(
             result[field.attribute or key] = normalise(given, field, prefix + key, problems)
             continue
         if field.required:
-            problems.append(Problem(prefix + key, "is missing"))
+            message = f"is empty, but must be {_TYPES[field.type][1]}" if key in value else "is missing"
+            problems.append(Problem(prefix + key, message))
         default = _once(_default, field)
         # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
         # took half of the parse time.
@@ -820,7 +822,8 @@ def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, pro
     result = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            problems.append(Problem(where, f"the key {shown(key)} must be text"))
+            why = "YAML reads a key such as ON, yes or 1 as true or a number, so write it in quotes"
+            problems.append(Problem(where, f"the key {shown(key)} must be text: {why}"))
             continue
         if _UNWRITABLE.search(key):
             problems.append(Problem(where, f"the key {key!r} {_IS_UNWRITABLE}"))

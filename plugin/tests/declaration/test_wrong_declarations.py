@@ -188,3 +188,29 @@ def test_a_message_quotes_no_value_that_may_be_a_secret(tmp_path: Path, keys: st
     assert "471" not in str(caught.value)
     # 0471 is 313 for YAML.
     assert "313" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "resources: [{name: example.com/dev, env: {ON: x}}]",
+            "resources[0] (example.com/dev).env: the key true must be text: YAML reads a key such as ON, yes or 1 as "
+            "true or a number, so write it in quotes",
+        ),
+        (
+            "resources: [{name: example.com/dev, env: {1: x}}]",
+            "resources[0] (example.com/dev).env: the key 1 must be text: YAML reads a key such as ON, yes or 1 as "
+            "true or a number, so write it in quotes",
+        ),
+        ("resources: [{name: example.com/dev, health: {on: x}}]", "resources[0] (example.com/dev).health.true: is not"),
+        ("resources:", "resources: is empty, but must be a list"),
+        ("resources: [{name: }]", "resources[0].name: is empty, but must be text"),
+    ],
+)
+def test_keys_and_values_that_yaml_reads_otherwise(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert str(caught.value).startswith(says)
