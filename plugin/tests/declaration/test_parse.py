@@ -203,6 +203,9 @@ def test_what_only_a_template_would_be_filled_in_with_is_no_part_of_edits() -> N
         ("- {name: a.b/c, container_edits: {additional_gids: [4294967296]}}", "additional_gids[0]: must be between 1"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: /x, uid: 4294967296}]}]}", "uid: must be at most"),
         ("- {name: a.bb/cc, replicas: 1000000, discover: {paths: [/x*]}}", "replicas: is too high: the shares"),
+        ("- {name: a.bb/cc, replicas: 9223372036854775, devices: [/dev/x]}",
+         "replicas: is too high: the shares of one device exceed the kubelet's limit of 4194304 bytes for a list: "
+         "lower it"),
         ("- {name: a.b/c, container_limit: 9223372036854775808}", "container_limit: must be at most"),
         ("- {name: a.b/c, health: {command: [/x], period: 86401}}", "health.period: must be at most 86400"),
         ("- {name: a.b/c, health: {command: [/x], timeout: 86401}}", "health.timeout: must be at most 86400"),
