@@ -54,7 +54,7 @@ def test_a_number_of_devices_that_the_node_must_have() -> None:
     assert "min_devices" not in resources_to_data(parse_resources([{"name": "a.bb/cc"}]))[0]
     declared = "devices: [{id: a, required: false, nodes: [/dev/a]}]"
     assert problems(f"[{{name: a.bb/cc, {declared}, min_devices: 2}}]") == [
-        "resources[0] (a.bb/cc).min_devices: is 2, but only 1 devices are declared and none are discovered: declare "
+        "resources[0] (a.bb/cc).min_devices: is 2, but the resource declares only 1 device and discovers none: declare "
         "more devices, or lower it"
     ]
     where = "resources[0] (a.bb/cc).min_devices: must be "
@@ -158,7 +158,8 @@ def test_what_only_a_template_would_be_filled_in_with_is_no_part_of_edits() -> N
         ("- {name: a.b/c, replicas: '8'}", "must be a whole number, not the text '8' (write it without quotes)"),
         ("- {name: a.b/c, devices: [{id: d, nodes: [{path: //dev/x}]}]}", "nodes[0].path: must be an absolute path"),
         ("- {name: a.b/c, devices: [{id: " + "x" * 64 + "}]}", "more than 63 characters"),
-        ("- {name: a.b/c, replicas: 11, devices: [{id: " + "x" * 60 + "}]}", "more than 63 characters"),
+        ("- {name: a.b/c, replicas: 11, devices: [{id: " + "x" * 60 + "}]}",
+         "x' has more than 59 characters, the limit for a device id to which replicas adds '::10'"),
         ("- {name: x/c, devices: [{id: d, nodes: [{path: /dev/x}]}]}", "crashes containerd's parser"),
         ("- {name: a.b/c, cdi_kind: ab/c}", "cdi_kind: the CDI class 'c' has fewer than two characters"),
         ("- {name: a.b/cc, devices: [{id: /a, nodes: [{path: /dev/x}]}]}", "put other text into properties"),
