@@ -79,7 +79,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{usb: [{vendor: '0403'}], identify_by: hub}", "discover.identify_by: must be one of serial, port, not 'hub'"),
         ("{paths: [dev/x]}", "discover.paths[0]: must be an absolute path without '.', '..'"),
         ("{paths: [/dev/**/x]}", "discover.paths[0]: '**' is not supported: write one '*' for each"),
-        ("{paths: ['/dev/[z-a]']}", "discover.paths[0]: is not a valid pattern"),
+        ("{paths: ['/dev/[z-a]']}", "discover.paths[0]: the range in '[z-a]' ends before it begins"),
         ("{paths: ['/dev/tty{USB,ACM}*']}", "discover.paths[0]: '{' and '}' are not supported: write one"),
         ("{paths: ['/dev/{match1}']}", "discover.paths[0]: '{' and '}' are not supported"),
         ("{paths: ['/dev/x[^0]']}", "discover.paths[0]: '[^' is not supported: write '[!' to match"),
