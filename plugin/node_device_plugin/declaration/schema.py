@@ -849,6 +849,10 @@ def _hint(field: Field, value: Any, where: str) -> str:
     if field.type == "str" and isinstance(value, dict) and list(value.values()) == [None]:
         return " (write the text in quotes: YAML reads braces as a mapping)"
     if field.type == "list" and value is not None:
+        if field.fields and isinstance(value, dict) and any(value.values()):
+            key, first = next(iter(field.fields)), next(iter(value))
+            named = value[key] if isinstance(value.get(key), str) else first
+            return f" (write a list, e.g. - {key}: {named})"
         of_pairs = isinstance(value, dict) and field.elements != "dict"
         return " (write each element as text)" if of_pairs else " (write it in brackets: [...])"
     if field.type == "dict":

@@ -31,9 +31,12 @@ from node_device_plugin.declaration.configuration_file import load
             "devices: /dev/a",
             "devices: must be a list, not text (write it in brackets: [...])",
         ),
+        ("devices: {id: a, nodes: [/dev/a]}", "devices: must be a list, not a mapping (write a list, e.g. - id: a)"),
+        ("devices: {kvm: /dev/kvm}", "devices: must be a list, not a mapping (write a list, e.g. - id: kvm)"),
+        ("devices: {/dev/kvm}", "devices: must be a list, not a mapping (write it in brackets: [...])"),
         (
-            "devices: {id: a, nodes: [/dev/a]}",
-            "devices: must be a list, not a mapping (write it in brackets: [...])",
+            "discover: {paths: ['/dev/tty[0-9][z-a]']}",
+            "discover.paths[0]: the range in '[z-a]' ends before it begins: swap its ends",
         ),
         (
             "devices: [ttyS0]",
