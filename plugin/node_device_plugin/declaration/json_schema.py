@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import schema
-from .variables import PREFIX, SETTINGS
+from .variables import EXPRESSIONS, PREFIX, SETTINGS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES = {
@@ -22,7 +22,7 @@ _TYPES = {
     "attribute": ["boolean", "integer", "string", "object"],
 }
 #: Text that Ansible evaluates; it may stand for a value of any type.
-_EXPRESSION = r"\{[{%]"
+_EXPRESSION = "|".join(begin.replace("{", r"\{") for begin in EXPRESSIONS)
 
 
 def configuration() -> dict[str, Any]:

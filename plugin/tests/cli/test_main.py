@@ -121,6 +121,7 @@ node_devices_resources:
   - {name: example.com/cpu, capacity: "{{ ansible_facts.processor_vcpus }}"}
   - {name: example.com/dev, capacity: x}
 node_devices_resources_all: "{{ some }}"
+node_devices_resources_more: [{name: example.com/some, env: {A: "a{# comment #}"}}]
 node_devices_settings: {log_level: "{% if a %}info{% endif %}"}
 """)
     assert main(["validate", str(path)]) == 1
@@ -133,6 +134,7 @@ node_devices_settings: {log_level: "{% if a %}info{% endif %}"}
         "node_devices_resources[2] (example.com/dev).name: is already declared as node_devices_resources[0]: "
         "remove or rename one",
         f"node_devices_resources_all: {expression}",
+        f"node_devices_resources_more[0] (example.com/some).env.A: {expression}",
         f"node_devices_settings.log_level: {expression}",
     ]
 
