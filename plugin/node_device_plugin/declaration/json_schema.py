@@ -39,7 +39,6 @@ def variables() -> dict[str, Any]:
     """The schema of a file with an inventory's variables; it knows nothing of the variables of others."""
     resources = schema.CONFIGURATION["resources"]
     declared = resources._replace(fields=schema.DECLARED_RESOURCE)
-    settings = {name: field for name, field in schema.CONFIGURATION.items() if field is not resources}
     of_declared = _value(declared, expressions=True)
     # Another key beside a capacity is an error.
     of_declared["items"] |= {
@@ -54,7 +53,7 @@ def variables() -> dict[str, Any]:
         "properties": {
             SETTINGS: {
                 "description": "The plugin's settings, without its resources.",
-                **_value(schema.Field("dict", "", fields=settings), expressions=True),
+                **_value(schema.Field("dict", "", fields=schema.SETTINGS), expressions=True),
             }
         },
     }

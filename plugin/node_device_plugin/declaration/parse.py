@@ -36,12 +36,13 @@ def parse_resources(raw: Any, where: str = "resources") -> tuple[Resource, ...]:
 def parse_configuration(raw: Any, has_names: bool = False) -> Configuration:
     """Parse the content of a configuration file. Raises DeclarationError with all problems.
 
-    has_names: whether users and groups may have names, as before a role writes the file.
+    has_names: whether users and groups may have names, as in an inventory, before a role writes the file.
     """
     problems: list[Problem] = []
     if not isinstance(raw, dict):
         raise DeclarationError([Problem("configuration", "must be a mapping with the key 'resources'")])
-    data = schema.normalise(raw, schema.Field("dict", "", fields=schema.CONFIGURATION), "", problems)
+    known = schema.OF_INVENTORY if has_names else schema.CONFIGURATION
+    data = schema.normalise(raw, schema.Field("dict", "", fields=known), "", problems)
     default = data.pop("api")
     resources = _resources(_with_api(data["resources"] or (), default), "resources", problems, data["dra"])
     problems.extend(dra_api.registration_problems(data["registration"], resources))

@@ -654,6 +654,11 @@ CONFIGURATION: dict[str, Field] = {
     "dra": _mapping(model.DraDriver, DRA, "The DRA driver, for resources with api: dra."),
 }
 
+#: The same, for settings of an inventory. Their resources are in variables of their own.
+OF_INVENTORY: dict[str, Field] = dict(CONFIGURATION)
+SETTINGS: dict[str, Field] = {name: field for name, field in CONFIGURATION.items() if name != "resources"}
+#: The variables of an inventory with resources (a prefix) and with settings.
+VARIABLES = ("node_devices_resources", "node_devices_settings")
 
 #: Keys with their place: where a key is unknown, the keys that are known elsewhere, and what to do.
 _ELSEWHERE: tuple[tuple[Mapping[str, Field], Mapping[str, Field], str], ...] = (
@@ -670,6 +675,8 @@ _ELSEWHERE: tuple[tuple[Mapping[str, Field], Mapping[str, Field], str], ...] = (
         "belongs to a device node: write it in devices[0].nodes[0], or in discover for discovered devices",
     ),
 )
+#: Minimum similarity of a misspelled variable, which "resources" does not have.
+_NEARLY = 0.8
 #: Rules of text that looks like a number, often with a leading 0.
 _NUMERALS = (rules.mode, rules.bus_id, rules.class_code)
 #: NUL, which no path may contain, and surrogates, which UTF-8 cannot encode. YAML and JSON can
@@ -781,8 +788,13 @@ def _unknown_key(key: str, fields: Mapping[str, Field]) -> str:
     for here, others, message in _ELSEWHERE:
         if fields is here and key in others:
             return message
-    if fields is CONFIGURATION and key.startswith("node_devices_"):
+    if fields is CONFIGURATION and key.startswith(VARIABLES):
         return "is a variable of the inventory, not a key of this file: list the plugin's resources below 'resources'"
+    variables = difflib.get_close_matches(key, VARIABLES, n=1, cutoff=_NEARLY)
+    if fields is CONFIGURATION and variables:
+        return f"is not a known key; did you mean {variables[0]}, a variable of the inventory?"
+    if fields is OF_INVENTORY:
+        fields = SETTINGS
     near = difflib.get_close_matches(key, DECLARED_RESOURCE if fields is RESOURCE else fields, n=1)
     below = [name + "[0]" * (field.type == "list") for name, field in fields.items() if key in (field.fields or ())]
     meant = [*near, *(f"{name}.{key}" for name in below)]

@@ -13,11 +13,12 @@ from . import shorthands
 from .model import DRA, Configuration
 from .parse import is_static, parse_capacities, parse_configuration
 from .problems import DeclarationError, shown
+from .schema import VARIABLES
 
 #: All host variables with this prefix together form the host's declaration.
-PREFIX = "node_devices_resources"
+PREFIX = VARIABLES[0]
 #: The variable with the rest of the plugin's configuration.
-SETTINGS = "node_devices_settings"
+SETTINGS = VARIABLES[1]
 
 #: The beginnings of text that Ansible evaluates: an expression, a statement, a comment.
 EXPRESSIONS = ("{{", "{%", "{#")
