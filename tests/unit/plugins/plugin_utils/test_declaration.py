@@ -264,7 +264,7 @@ def test_problems_of_capacities_are_placed_in_their_variables():
             "(write it without quotes; for an expression, add '| int')",
             "node_devices_resources[3] (a.io/c).capacity: must be a whole number, not 7.5 "
             "(for an expression, add '| int')",
-            "node_devices_resources_b[0] (a.io/b).capacity: is missing",
+            "node_devices_resources_b[0] (a.io/b).capacity: is empty, but must be a whole number",
             "node_devices_resources_b[0] (a.io/b).name: is already declared as "
             "node_devices_resources[2] (a.io/b): remove or rename one",
             "node_devices_resources_b[1] (a.io/b).name: is already declared as "
