@@ -17,7 +17,7 @@ from typing import Any
 from ansible._internal._datatag._tags import Origin
 from ansible.parsing.vault import EncryptedString
 
-from ...plugin.node_device_plugin.declaration.variables import plain
+from ...plugin.node_device_plugin.declaration.variables import is_expression, plain
 
 #: What a result has instead of a vaulted value.
 HIDDEN = "(vaulted)"
@@ -114,7 +114,7 @@ def _decrypted(leaf: Any, template: Callable[[Any], Any]) -> str | None:
         origin = Origin.get_tag(leaf) if isinstance(leaf, str) else None
         if not (origin and origin.path and _is_encrypted(origin.path)):
             return None
-        value = template(leaf) if "{{" in leaf or "{%" in leaf else leaf
+        value = template(leaf) if is_expression(leaf) else leaf
     except Exception:  # without the value's password, or if the expression fails, the declaration cannot use the value
         return None
     return str(value) if isinstance(value, str) else None

@@ -30,8 +30,8 @@ def read(path: str) -> variables.Declared:
 
 
 def _literal(value: Any) -> Any:
-    # The repr of nested mappings contains {{ or {% only if one of their strings contains the same text.
-    if any(begin in repr(value) for begin in ("{{", "{%")):
+    # The repr of nested mappings contains the beginning of an expression only if one of their strings does.
+    if variables.is_expression(repr(value)):
         raise ValueError(
             "is an expression, which only Ansible evaluates: check the inventory with playbooks/validate.yml"
         )

@@ -120,15 +120,19 @@ def _read(content: bytes) -> Any:
 
 
 def _hint(content: bytes, message: str) -> str:
-    """Advice on a tag, or on a placeholder at the place of an error: YAML reads a brace without quotes as a mapping."""
+    """Advice on a tag, on the encoding, or on a placeholder at the place of an error.
+
+    YAML reads a brace without quotes as a mapping.
+    """
     if "constructor for the tag '!" in message:
         return "; if it is Ansible's, check the inventory with playbooks/validate.yml"
     marks = re.findall(r"line (\d+), column (\d+)", message)
+    text = content.decode("utf-8", "replace")
     if not marks:
-        return ""
+        return "" if text.encode() == content else "; save the file as UTF-8"
     line, column = map(int, marks[-1])
-    text = content.decode("utf-8", "replace").splitlines()[line - 1 : line]
-    before = [match.group() for match in _PLACEHOLDER.finditer("".join(text)) if match.start() < column]
+    marked = "".join(text.splitlines()[line - 1 : line])
+    before = [match.group() for match in _PLACEHOLDER.finditer(marked) if match.start() < column]
     return f"; write the text with {before[-1]} in quotes" if before else ""
 
 

@@ -85,11 +85,16 @@ def listed_size(resource: Resource, device: Device) -> int:
 
 
 def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """A problem if the declared devices, or a discovered one with the shortest id, do not fit."""
+    """A problem if the shares of one device do not fit, or else if the declared devices do not.
+
+    A discovered device counts with the shortest id.
+    """
     shortest = Device("a", (), ContainerEdits(), {}, required=False)
-    if resource.discover.methods and listed_size(resource, shortest) > LIMIT:
-        message = "is too high: the shares of one device exceed the kubelet's limit of %d bytes for a list" % LIMIT
-        yield Problem(where + ".replicas", message)
+    singles = [*resource.devices[:1], *([shortest] if resource.discover.methods else [])]
+    if resource.replicas > 1 and any(listed_size(resource, device) > LIMIT for device in singles):
+        message = "is too high: the shares of one device exceed the kubelet's limit of %d bytes for a list: lower it"
+        yield Problem(where + ".replicas", message % LIMIT)
+        return
     total, fitting = 0, 0
     for device in resource.devices:
         total += listed_size(resource, device)

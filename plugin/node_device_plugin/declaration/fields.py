@@ -145,9 +145,10 @@ def account(value: int | str) -> str | None:
 
 
 def assignment(text: str) -> str | None:
-    """The text must set an environment variable: NAME=value."""
+    """The text must set an environment variable: NAME=value. The problem quotes nothing, because it may be a secret."""
     name, equals, _value = text.partition("=")
-    return names.env_name_problem(name) if equals else f"must have the form NAME=value, not {text!r}"
+    is_valid = equals and not names.env_name_problem(name)
+    return None if is_valid else f"must have the form NAME=value, with a NAME of {names.ENV_NAME}"
 
 
 def parse_http_address(text: str) -> tuple[str, int]:

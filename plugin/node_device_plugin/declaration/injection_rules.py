@@ -52,7 +52,7 @@ def _command_problems(command: tuple[str, ...], where: str) -> Iterator[Problem]
     if not command:
         yield Problem(where, "is missing")
     elif not command[0].startswith("/"):
-        yield Problem(where + "[0]", f"must be the absolute path of a program, not {command[0]!r}")
+        yield Problem(where + "[0]", "must be the absolute path of a program")
 
 
 def _only_by_cdi(resource: Resource, where: str) -> Iterator[Problem]:

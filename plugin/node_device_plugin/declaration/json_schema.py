@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import schema
-from .variables import PREFIX, SETTINGS
+from .variables import EXPRESSIONS, PREFIX, SETTINGS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES = {
@@ -22,7 +22,7 @@ _TYPES = {
     "attribute": ["boolean", "integer", "string", "object"],
 }
 #: Text that Ansible evaluates; it may stand for a value of any type.
-_EXPRESSION = r"\{[{%]"
+_EXPRESSION = "|".join(begin.replace("{", r"\{") for begin in EXPRESSIONS)
 
 
 def configuration() -> dict[str, Any]:
@@ -39,7 +39,6 @@ def variables() -> dict[str, Any]:
     """The schema of a file with an inventory's variables; it knows nothing of the variables of others."""
     resources = schema.CONFIGURATION["resources"]
     declared = resources._replace(fields=schema.DECLARED_RESOURCE)
-    settings = {name: field for name, field in schema.CONFIGURATION.items() if field is not resources}
     of_declared = _value(declared, expressions=True)
     # Another key beside a capacity is an error.
     of_declared["items"] |= {
@@ -54,7 +53,7 @@ def variables() -> dict[str, Any]:
         "properties": {
             SETTINGS: {
                 "description": "The plugin's settings, without its resources.",
-                **_value(schema.Field("dict", "", fields=settings), expressions=True),
+                **_value(schema.Field("dict", "", fields=schema.SETTINGS), expressions=True),
             }
         },
     }

@@ -24,6 +24,8 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DEV = "/dev/"
 # The names of environment variables that every API server accepts (IsEnvVarName).
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+#: The same rule in words, for messages.
+ENV_NAME = "letters, digits, '_', '-' and '.', without a leading digit"
 
 #: Placeholders that every device has.
 _BUILT_IN = ("id", "path", "host_path", "index")
@@ -165,7 +167,7 @@ def env_name_problem(name: str) -> str | None:
     """Why ``name`` is not a legal name of an environment variable, or None."""
     if _ENV_NAME.fullmatch(name) and not name.startswith(".."):
         return None
-    return f"{name!r} is not a variable name: use letters, digits, '_', '-' and '.', and do not begin with a digit"
+    return f"{name!r} is not a variable name: use {ENV_NAME}"
 
 
 def placeholder_problem(name: str) -> str | None:

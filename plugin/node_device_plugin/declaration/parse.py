@@ -6,6 +6,7 @@ import collections
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..support.tables import counted
 from . import container_paths, device_plugin_api, dra_api, env, fields, foreign_cdi, injection_rules, names, schema
 from .discover import discovery_problems, node_placeholder_problems
 from .injection_rules import edit_problems, placeholder_problems
@@ -37,12 +38,13 @@ def parse_resources(raw: Any, where: str = "resources") -> tuple[Resource, ...]:
 def parse_configuration(raw: Any, has_names: bool = False) -> Configuration:
     """Parse the content of a configuration file. Raises DeclarationError with all problems.
 
-    has_names: whether users and groups may have names, as before a role writes the file.
+    has_names: whether users and groups may have names, as in an inventory, before a role writes the file.
     """
     problems: list[Problem] = []
     if not isinstance(raw, dict):
         raise DeclarationError([Problem("configuration", "must be a mapping with the key 'resources'")])
-    data = schema.normalise(raw, schema.Field("dict", "", fields=schema.CONFIGURATION), "", problems)
+    known = schema.OF_INVENTORY if has_names else schema.CONFIGURATION
+    data = schema.normalise(raw, schema.Field("dict", "", fields=known), "", problems)
     default = data.pop("api")
     resources = _resources(_with_api(data["resources"] or (), default), "resources", problems, data["dra"])
     problems.extend(dra_api.registration_problems(data["registration"], resources))
@@ -154,8 +156,9 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
     yield from edit_problems(resource.container_edits, where)
     yield from discovery_problems(resource.discover, where + ".discover", refused)
     if resource.min_devices > len(resource.devices) and not resource.discover.methods:
-        message = "is %d, but only %d devices are declared and none are discovered: declare more devices, or lower it"
-        yield Problem(where + ".min_devices", message % (resource.min_devices, len(resource.devices)))
+        declared = counted(len(resource.devices), "device")
+        message = "is %d, but the resource declares only %s and discovers none: declare more devices, or lower it"
+        yield Problem(where + ".min_devices", message % (resource.min_devices, declared))
     yield from _cdi_problems(resource, where)
     yield from env.template_problems(resource, where)
     yield from directory_problems(resource, where)
@@ -209,7 +212,8 @@ def _repetitions(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
         for place, device in resource.placed_devices(where):
             ids = (device.id, *device_plugin_api.kubelet_ids(resource, device)) if device.id else ()
             free = _prefixed(resource, device, used)
-            message = next(filter(None, (_id_problem(kubelet_id, place, ids_seen, free) for kubelet_id in ids)), None)
+            used_twice = (_id_problem(kubelet_id, place, ids_seen, free) for kubelet_id in ids)
+            message = _length_problem(resource, device) or next(filter(None, used_twice), None)
             if message:
                 used.add(free)
                 yield Problem(place + ".id", message)
@@ -222,10 +226,17 @@ def _prefixed(resource: Resource, device: Device, used: Collection[str]) -> str:
     return free if resource.name and has_room and free not in used else ""
 
 
+def _length_problem(resource: Resource, device: Device) -> str | None:
+    longest = device_plugin_api.longest_device_id(resource)
+    if len(device.id) <= longest:
+        return None
+    added = device_plugin_api.kubelet_ids(resource, device)[-1][len(device.id) :]
+    why = f" to which replicas adds {added!r}" if added else ""
+    return "%r has more than %d characters, the limit for a device id%s" % (device.id, longest, why)
+
+
 def _id_problem(kubelet_id: str, place: str, seen: dict[str, str], free: str) -> str | None:
-    """The problem with an id of a device. free: an id to propose, or empty."""
-    if len(kubelet_id) > names.MAX_DEVICE_ID:
-        return "%r has more than %d characters, the limit for a device id" % (kubelet_id, names.MAX_DEVICE_ID)
+    """The problem with an id that another device has, too. free: an id to propose, or empty."""
     other = seen.setdefault(kubelet_id, place)
     example = f", e.g. {free!r}" if free else ""
     same = f"{kubelet_id!r} is already the id of {other}: choose another{example}, because the kubelet knows devices"

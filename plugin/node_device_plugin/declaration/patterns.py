@@ -61,15 +61,21 @@ def pattern_problem(pattern: str, is_template: bool = False) -> str:
     """
     if "**" in pattern:
         return "'**' is not supported: write one '*' for each path component"
-    if any(wildcard.startswith("[^") for wildcard in _WILDCARD.findall(pattern)):
+    found = _WILDCARD.findall(pattern)
+    if any(wildcard.startswith("[^") for wildcard in found):
         return "'[^' is not supported: write '[!' to match other characters"
     literal = _WILDCARD.sub("", _PLACEHOLDER.sub("", pattern) if is_template else pattern)
     if "[" in literal:
         return "has a '[' without a ']': write '[[]' for a literal '['"
     if "{" in literal or "}" in literal:
         return "'{' and '}' are not supported: write one pattern for each alternative, or '[{]' for a literal '{'"
+    wrong = [wildcard for wildcard in found if not _is_valid(wildcard)]
+    return f"the range in {wrong[0]!r} ends before it begins: swap its ends" if wrong else ""
+
+
+def _is_valid(wildcard: str) -> bool:
     try:
-        compiled(pattern)
-    except re.error as error:
-        return f"is not a valid pattern: {error}"
-    return ""
+        compiled(wildcard)
+    except re.error:
+        return False
+    return True

@@ -6,6 +6,19 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ..support.tables import printable
+
+#: The types of values in YAML, with their names in messages.
+_KINDS: tuple[tuple[Any, str], ...] = (
+    (str, "text"),
+    (int, "a number"),
+    (float, "a decimal number"),
+    (dict, "a mapping"),
+    ((list, tuple), "a list"),
+    (bytes, "binary data"),
+    ((set, frozenset), "a set"),
+)
+
 
 class Problem(NamedTuple):
     """One problem of a declaration.
@@ -18,7 +31,8 @@ class Problem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.message}"
+        # Names and keys of the declaration may contain line breaks and control sequences.
+        return printable(f"{self.where}: {self.message}")
 
 
 class DeclarationError(ValueError):
@@ -36,13 +50,22 @@ def element(where: str, position: int, label: Any) -> str:
 
 def shown(value: Any) -> str:
     """A value of a wrong type, in the words of YAML."""
-    if value is None:
-        return "nothing"
     if isinstance(value, str):
         return f"the text {str.__str__(value)!r}"
-    if isinstance(value, (dict, list, tuple)):
-        return "a mapping" if isinstance(value, dict) else "a list"
-    return repr(value)
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return re.sub("inf|nan", r".\g<0>", repr(value))
+    return kind(value)
+
+
+def kind(value: Any) -> str:
+    """What a value is, without its content, which may be a secret."""
+    if value is None or isinstance(value, bool):
+        return "nothing" if value is None else str(value).lower()
+    if hasattr(value, "isoformat"):
+        return "a date"
+    return next((name for types, name in _KINDS if isinstance(value, types)), "a value of another type")
 
 
 def first(problems: Sequence[Any]) -> str:

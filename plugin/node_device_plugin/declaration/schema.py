@@ -21,7 +21,7 @@ from .names import (
     resource_name_problem,
 )
 from .patterns import pattern_problem
-from .problems import Problem, shown
+from .problems import Problem, kind, shown
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -658,6 +658,11 @@ CONFIGURATION: dict[str, Field] = {
     "dra": _mapping(model.DraDriver, DRA, "The DRA driver, for resources with api: dra."),
 }
 
+#: The same, for settings of an inventory. Their resources are in variables of their own.
+OF_INVENTORY: dict[str, Field] = dict(CONFIGURATION)
+SETTINGS: dict[str, Field] = {name: field for name, field in CONFIGURATION.items() if name != "resources"}
+#: The variables of an inventory with resources (a prefix) and with settings.
+VARIABLES = ("node_devices_resources", "node_devices_settings")
 
 #: Keys with their place: where a key is unknown, the keys that are known elsewhere, and what to do.
 _ELSEWHERE: tuple[tuple[Mapping[str, Field], Mapping[str, Field], str], ...] = (
@@ -674,8 +679,10 @@ _ELSEWHERE: tuple[tuple[Mapping[str, Field], Mapping[str, Field], str], ...] = (
         "belongs to a device node: write it in devices[0].nodes[0], or in discover for discovered devices",
     ),
 )
-#: Keys whose text looks like a number, often with a leading 0.
-_NUMERALS = frozenset({"mode", "vendor", "product", "device", "class_code"})
+#: Minimum similarity of a misspelled variable, which "resources" does not have.
+_NEARLY = 0.8
+#: Rules of text that looks like a number, often with a leading 0.
+_NUMERALS = (rules.mode, rules.bus_id, rules.class_code)
 #: NUL, which no path may contain, and surrogates, which UTF-8 cannot encode. YAML and JSON can
 #: write both as escapes.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
@@ -688,9 +695,11 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
     A list becomes a tuple. So that one call reports every problem, an invalid value becomes the
     field's default, or empty text if text is required.
     """
-    kind, named = _TYPES[field.type]
-    if not isinstance(value, kind) or (field.type in ("int", "raw") and isinstance(value, bool)):
-        message = f"must be {named}, not {shown(value)}{_hint(field, value, where)}"
+    types, named = _TYPES[field.type]
+    if not isinstance(value, types) or (field.type in ("int", "raw") and isinstance(value, bool)):
+        # Text, and what stands for a list or mapping of text, may be a secret.
+        found = kind(value) if field.type in ("str", "list", "dict", "attribute") else shown(value)
+        message = f"must be {named}, not {found}{_hint(field, value, where)}"
         problems.append(Problem(where, message))
         return _default(field)
     if field.type == "dict" and field.fields is not None:
@@ -758,7 +767,8 @@ def _normalise_keys(
     prefix = where + "." if where else ""
     for key in value:
         if key not in fields:
-            problems.append(Problem(f"{prefix}{key or repr(key)}", _unknown_key(str(key), fields)))
+            name = key if key and isinstance(key, str) else shown(key)
+            problems.append(Problem(prefix + name, _unknown_key(name, fields)))
     result = {}
     for key, field in fields.items():
         given = value.get(key)
@@ -766,7 +776,8 @@ def _normalise_keys(
             result[field.attribute or key] = normalise(given, field, prefix + key, problems)
             continue
         if field.required:
-            problems.append(Problem(prefix + key, "is missing"))
+            message = f"is empty, but must be {_TYPES[field.type][1]}" if key in value else "is missing"
+            problems.append(Problem(prefix + key, message))
         default = _once(_default, field)
         # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
         # took half of the parse time.
@@ -781,8 +792,13 @@ def _unknown_key(key: str, fields: Mapping[str, Field]) -> str:
     for here, others, message in _ELSEWHERE:
         if fields is here and key in others:
             return message
-    if fields is CONFIGURATION and key.startswith("node_devices_"):
+    if fields is CONFIGURATION and key.startswith(VARIABLES):
         return "is a variable of the inventory, not a key of this file: list the plugin's resources below 'resources'"
+    variables = difflib.get_close_matches(key, VARIABLES, n=1, cutoff=_NEARLY)
+    if fields is CONFIGURATION and variables:
+        return f"is not a known key; did you mean {variables[0]}, a variable of the inventory?"
+    if fields is OF_INVENTORY:
+        fields = SETTINGS
     near = difflib.get_close_matches(key, DECLARED_RESOURCE if fields is RESOURCE else fields, n=1)
     below = [name + "[0]" * (field.type == "list") for name, field in fields.items() if key in (field.fields or ())]
     meant = [*near, *(f"{name}.{key}" for name in below)]
@@ -822,7 +838,8 @@ def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, pro
     result = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            problems.append(Problem(where, f"the key {shown(key)} must be text"))
+            why = "YAML reads a key such as ON, yes or 1 as true or a number, so write it in quotes"
+            problems.append(Problem(where, f"the key {shown(key)} must be text: {why}"))
             continue
         if _UNWRITABLE.search(key):
             problems.append(Problem(where, f"the key {key!r} {_IS_UNWRITABLE}"))
@@ -843,20 +860,23 @@ def _label(item: Any) -> str:
 
 def _hint(field: Field, value: Any, where: str) -> str:
     """How to write a value of the right type. YAML changes some: unquoted 0403 becomes 259, unquoted on true."""
-    kind = field.type
-    if isinstance(value, int) and 0o100 <= value <= 0o777 and where.rpartition(".")[2] in _NUMERALS:
+    if isinstance(value, int) and 0o100 <= value <= 0o777 and field.rule in _NUMERALS:
         return " (write it in quotes: YAML reads 0%o as the number %d)" % (value, value)
-    if kind == "str" and isinstance(value, dict) and list(value.values()) == [None]:
-        return " (write {%s} in quotes: YAML reads the braces as a mapping)" % next(iter(value))
-    if kind == "list" and value is not None:
+    if field.type == "str" and isinstance(value, dict) and list(value.values()) == [None]:
+        return " (write the text in quotes: YAML reads braces as a mapping)"
+    if field.type == "list" and value is not None:
+        if field.fields and isinstance(value, dict) and any(value.values()):
+            key, first = next(iter(field.fields)), next(iter(value))
+            named = value[key] if isinstance(value.get(key), str) else first
+            return f" (write a list, e.g. - {key}: {named})"
         of_pairs = isinstance(value, dict) and field.elements != "dict"
         return " (write each element as text)" if of_pairs else " (write it in brackets: [...])"
-    if kind == "dict":
+    if field.type == "dict":
         return " (its keys: {})".format(", ".join(field.fields)) if field.fields else " (write NAME: value)"
-    if kind in ("str", "attribute") and not isinstance(value, (str, dict, list, tuple)) and value is not None:
-        return " (write it in quotes)"
+    if field.type in ("str", "attribute") and not isinstance(value, (str, dict, list, tuple)) and value is not None:
+        return " (write it in quotes, so that YAML reads text)"
     hints = []
-    if kind == "int" and isinstance(value, str) and value.isdecimal():
+    if field.type == "int" and isinstance(value, str) and value.isdecimal():
         hints.append("write it without quotes")
     if where.endswith((".capacity", ".min_devices")) and (hints or isinstance(value, float)):
         # Facts are often text, such as a disk's sectors, and a division gives a float.

@@ -13,11 +13,15 @@ from . import shorthands
 from .model import DRA, Configuration
 from .parse import is_static, parse_capacities, parse_configuration
 from .problems import DeclarationError, shown
+from .schema import VARIABLES
 
 #: All host variables with this prefix together form the host's declaration.
-PREFIX = "node_devices_resources"
+PREFIX = VARIABLES[0]
 #: The variable with the rest of the plugin's configuration.
-SETTINGS = "node_devices_settings"
+SETTINGS = VARIABLES[1]
+
+#: The beginnings of text that Ansible evaluates: an expression, a statement, a comment.
+EXPRESSIONS = ("{{", "{%", "{#")
 
 # An element of the merged list in the problems of parse.
 _ELEMENT = re.compile(r"(?<![\w.])resources\[(\d+)\]")
@@ -146,6 +150,11 @@ def worked_out(raw: Any, name: str, template: Template, failure: Failure = failu
     return value, lines
 
 
+def is_expression(text: str) -> bool:
+    """Whether Ansible evaluates the text."""
+    return any(begin in text for begin in EXPRESSIONS)
+
+
 def has_failed(value: Any) -> bool:
     """Whether a result of worked_out, or an element of it, stands for a failed expression."""
     return value is FAILED or (isinstance(value, list) and any(each is FAILED for each in value))
@@ -172,7 +181,7 @@ def _failures(
 def _label(item: Any) -> str:
     """The element's name as the schema's errors show it; empty if it is an expression."""
     name = item.get("name", item.get("id")) if isinstance(item, Mapping) else None
-    return f" ({name})" if isinstance(name, str) and "{{" not in name else ""
+    return f" ({name})" if isinstance(name, str) and not is_expression(name) else ""
 
 
 def _in_their_variables(error: DeclarationError, elements: Iterable[str]) -> Iterator[str]:

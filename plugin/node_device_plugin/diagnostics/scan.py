@@ -19,6 +19,7 @@ from ..cdi.directories import DEFAULT_DIRECTORIES
 from ..cdi.links import Links
 from ..declaration import DeclarationError, Device, parse_resources
 from ..declaration.names import cdi_kind_problem, resource_name_problem
+from ..declaration.variables import is_expression
 from ..devices.discovery import Discovered, Discoverer
 from ..devices.discovery.pci import DIRECTORY as PCI
 from ..devices.discovery.root import Root
@@ -42,8 +43,6 @@ _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _WIDTH = 100
 #: Longest comment, and most comments of a kind: the text of a device may be of any length.
 _LONGEST, _MOST = 300, 100
-#: Beginnings of Jinja's expressions, which Ansible would evaluate in an inventory.
-_EXPRESSION = re.compile(r"\{\{|\{%|\{#")
 #: The keys of a suggestion, of its devices and of their nodes. No other key of a declaration is suggested.
 _SUGGESTED = {"name", "discover", "devices", "env", "replicas", "container_limit"}
 _OF_DEVICE, _OF_NODE = {"id", "nodes"}, {"path"}
@@ -237,7 +236,7 @@ def reason_not_to_paste(declaration: Any) -> str | None:
     others = {key for part, known in parts for key in part if key not in known}
     if others:
         return f"it has {', '.join(sorted(others))}, which a scan never suggests"
-    if _EXPRESSION.search(json.dumps(declaration, ensure_ascii=False)):
+    if is_expression(json.dumps(declaration, ensure_ascii=False)):
         return "it contains {{, {% or {#, and Ansible would evaluate that as an expression: rename the device"
     return None
 

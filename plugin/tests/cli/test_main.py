@@ -121,6 +121,7 @@ node_devices_resources:
   - {name: example.com/cpu, capacity: "{{ ansible_facts.processor_vcpus }}"}
   - {name: example.com/dev, capacity: x}
 node_devices_resources_all: "{{ some }}"
+node_devices_resources_more: [{name: example.com/some, env: {A: "a{# comment #}"}}]
 node_devices_settings: {log_level: "{% if a %}info{% endif %}"}
 """)
     assert main(["validate", str(path)]) == 1
@@ -133,6 +134,7 @@ node_devices_settings: {log_level: "{% if a %}info{% endif %}"}
         "node_devices_resources[2] (example.com/dev).name: is already declared as node_devices_resources[0]: "
         "remove or rename one",
         f"node_devices_resources_all: {expression}",
+        f"node_devices_resources_more[0] (example.com/some).env.A: {expression}",
         f"node_devices_settings.log_level: {expression}",
     ]
 
@@ -539,3 +541,27 @@ def test_holders_by_cdi_are_not_none_if_some_are_unknown(
         "",
         "node-device-plugin: there may be more holders: the runtime does not answer\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "node_devices_resource: []",
+            "node_devices_resource: is not a known key; did you mean node_devices_resources,",
+        ),
+        (
+            "node_device_resources: []",
+            "node_device_resources: is not a known key; did you mean node_devices_resources,",
+        ),
+        ("resource: []", "resource: is not a known key; did you mean resources?"),
+        ("node_devices_settings: {resource: []}", "node_devices_settings.resource: is not a known key; known keys: "),
+    ],
+)
+def test_a_misspelled_variable(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str) -> None:
+    path = tmp_path / "workers.yml"
+    path.write_text(text)
+    assert main(["validate", str(path)]) == 1
+    said = capsys.readouterr().err.splitlines()[0]
+    assert said.startswith(f"node-device-plugin: {says}")
+    assert not said.endswith(" resources")

@@ -359,10 +359,10 @@ def test_which_nodes():
     ("selector", "says"),
     [
         ([1], "node_selector: must be a mapping, not a list"),
-        ("pool=gpu", "node_selector: must be a mapping, not the text 'pool=gpu'"),
+        ("pool=gpu", "node_selector: must be a mapping, not text"),
         ({"pool": None}, "node_selector.pool: must be text, not nothing"),
-        ({"pool": 1}, "node_selector.pool: must be text, not 1 (write it in quotes)"),
-        ({"pool": True}, "node_selector.pool: must be text, not True (write it in quotes)"),
+        ({"pool": 1}, "node_selector.pool: must be text, not a number (write it in quotes, so that YAML reads text)"),
+        ({"pool": True}, "node_selector.pool: must be text, not true (write it in quotes, so that YAML reads text)"),
         ({"pool": ["a"]}, "node_selector.pool: must be text, not a list"),
         ({"-x": "a"}, "node_selector.-x: '-x' is not a label or taint key"),
         ({"a/b/c": "a"}, "node_selector.a/b/c: 'a/b/c' is not a label or taint key"),
@@ -559,7 +559,10 @@ def test_what_is_wrong_with_a_deployment():
         ({"limits": {"memory": "lots"}}, "limits.memory: must be a quantity such as 96Mi or 100m, not 'lots'"),
         ({"requests": {"cpu": "-1"}}, "requests.cpu: must be a quantity such as 96Mi or 100m, not '-1'"),
         ({"requests": {"cpu": "0.1 "}}, "requests.cpu: must be a quantity such as 96Mi or 100m, not '0.1 '"),
-        ({"requests": {"cpu": 1}}, "requests.cpu: must be text, not 1 (write it in quotes)"),
+        (
+            {"requests": {"cpu": 1}},
+            "requests.cpu: must be text, not a number (write it in quotes, so that YAML reads text)",
+        ),
         # The other one is the default.
         (
             {"limits": {"memory": "32Mi"}},
@@ -595,7 +598,10 @@ def test_resources_that_the_api_server_would_refuse_after_the_rest_is_written(re
             "priority_class: must be lower-case letters, digits, and '-' or '.' (not at an end), not",
         ),
         ({"image_pull_secrets": ["a", ""]}, "image_pull_secrets[1]: must be lower-case letters, digits, and '-' or"),
-        ({"image_pull_secrets": [1]}, "image_pull_secrets[0]: must be text, not 1 (write it in quotes)"),
+        (
+            {"image_pull_secrets": [1]},
+            "image_pull_secrets[0]: must be text, not a number (write it in quotes, so that YAML reads text)",
+        ),
         ({"monitoring_labels": {"a b": "c"}}, "monitoring_labels.a b: 'a b' is not a label or taint key: "),
         ({"monitoring_labels": {"a": "x" * 64}}, "monitoring_labels.a: 'xxx"),
         (
@@ -667,7 +673,7 @@ def test_the_command_says_which_file_is_wrong(folder, capsys):
     (folder / "deployment.yaml").write_text("images: x\n")
     assert main(["manifests", str(folder / "nodes"), "--deployment", str(folder / "deployment.yaml")]) == 1
     said = capsys.readouterr().err
-    assert "nodes/other.yaml: resources[0].name: must be text, not 1" in said
+    assert "nodes/other.yaml: resources[0].name: must be text, not a number" in said
     assert "deployment.yaml: image: is missing" in said
     assert main(["manifests", str(folder / "none"), "--deployment", str(folder / "none.yaml")]) == 1
     said = capsys.readouterr().err

@@ -31,6 +31,7 @@ def test_json_below_comments_as_the_role_writes_it(tmp_path: Path) -> None:
         (b'{"resources": [], "log_level": "\\ud800"}', "is not valid YAML: .*invalid Unicode character escape"),
         (b"resources: [", "is not valid YAML: .*line [12]"),
         (b"\xff\xfe\xfa", "is not valid YAML"),
+        ("# Gerät\nresources: []".encode("latin-1"), "is not valid YAML: .*; save the file as UTF-8$"),
         (b"", r"config\.yaml: is empty: list the plugin's resources below the key 'resources'"),
         (b"- x", r"config\.yaml: is not a mapping: list the plugin's resources below the key 'resources'"),
         (

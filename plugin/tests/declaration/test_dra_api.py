@@ -98,11 +98,14 @@ def test_the_names_of_the_driver_may_have_another_domain() -> None:
     [
         (2**63, f": must fit into 64 bits, not {2**63}"),
         ("é" * 33, ": must have at most 64 bytes, not 66"),
-        (1.5, ': must be true or false, a whole number, text, or {version: "1.2.3"}, not 1.5 (write it in quotes)'),
+        (
+            1.5,
+            ': must be true or false, a whole number, text, or {version: "1.2.3"}, not a decimal number',
+        ),
         ([], ': must be true or false, a whole number, text, or {version: "1.2.3"}, not a list'),
         ({}, ".version: is missing"),
         ({"version": "1.2.3", "x": 1}, ".x: is not a known key; known keys: version"),
-        ({"version": 1}, ".version: must be text, not 1 (write it in quotes)"),
+        ({"version": 1}, ".version: must be text, not a number (write it in quotes, so that YAML reads text)"),
         ({"version": "1.2"}, ".version: must be a version of Semantic Versioning 2.0.0, such as 1.2.3, not '1.2'"),
         ({"version": "1.2.03"}, ".version: must be a version of"),
         ({"version": "1.2.3-01"}, ".version: must be a version of"),

@@ -175,7 +175,7 @@ def test_more_than_the_kubelet_takes_is_refused_with_the_number_that_it_takes() 
 
 def test_nonsense_is_refused_before_anybody_counts_it_out() -> None:
     (found,) = problems("[{name: example.com/dev, replicas: 999999999999, devices: [{id: d}], env: {D: x}}]")
-    assert "0 of these 1 devices" in found
+    assert "replicas: is too high: the shares of one device" in found
 
 
 def test_as_data_again() -> None:

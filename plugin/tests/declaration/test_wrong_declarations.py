@@ -88,11 +88,14 @@ from node_device_plugin.declaration.configuration_file import load
         ("devices: [{id: a, node: [/dev/a]}]", "devices[0] (a).node: is not a known key; did you mean nodes?"),
         (
             "devices: /dev/a",
-            "devices: must be a list, not the text '/dev/a' (write it in brackets: [...])",
+            "devices: must be a list, not text (write it in brackets: [...])",
         ),
+        ("devices: {id: a, nodes: [/dev/a]}", "devices: must be a list, not a mapping (write a list, e.g. - id: a)"),
+        ("devices: {kvm: /dev/kvm}", "devices: must be a list, not a mapping (write a list, e.g. - id: kvm)"),
+        ("devices: {/dev/kvm}", "devices: must be a list, not a mapping (write it in brackets: [...])"),
         (
-            "devices: {id: a, nodes: [/dev/a]}",
-            "devices: must be a list, not a mapping (write it in brackets: [...])",
+            "discover: {paths: ['/dev/tty[0-9][z-a]']}",
+            "discover.paths[0]: the range in '[z-a]' ends before it begins: swap its ends",
         ),
         (
             "devices: [ttyS0]",
@@ -106,16 +109,16 @@ from node_device_plugin.declaration.configuration_file import load
         ),
         (
             "devices: [{id: a, nodes: [{path: /dev/a, mode: 0660}]}]",
-            "devices[0] (a).nodes[0].mode: must be text, not 432 (write it in quotes: YAML reads 0660 as the number "
-            "432)",
+            "devices[0] (a).nodes[0].mode: must be text, not a number (write it in quotes: YAML reads 0660 as the "
+            "number 432)",
         ),
         (
             "devices: [{id: 0, nodes: [/dev/a]}]",
-            "devices[0].id: must be text, not 0 (write it in quotes)",
+            "devices[0].id: must be text, not a number (write it in quotes, so that YAML reads text)",
         ),
         (
             "devices: [/dev/a], env: {DEV_0: {path}}",
-            "env.DEV_0: must be text, not a mapping (write {path} in quotes: YAML reads the braces as a mapping)",
+            "env.DEV_0: must be text, not a mapping (write the text in quotes: YAML reads braces as a mapping)",
         ),
         ("devices: [/dev/a], env: [DEV=x]", "env: must be a mapping, not a list (write NAME: value)"),
         (
@@ -129,30 +132,29 @@ from node_device_plugin.declaration.configuration_file import load
         ),
         (
             "discover: {paths: '/dev/ttyUSB*'}",
-            "discover.paths: must be a list, not the text '/dev/ttyUSB*' (write it in brackets: [...])",
+            "discover.paths: must be a list, not text (write it in brackets: [...])",
         ),
         ("discover: {path: ['/dev/ttyUSB*']}", "discover.path: is not a known key; did you mean paths?"),
         (
             "discover: {pci: ['10de:1eb8']}",
-            "discover.pci[0]: must be a mapping, not the text '10de:1eb8' "
-            "(its keys: vendor, device, class_code, driver)",
+            "discover.pci[0]: must be a mapping, not text (its keys: vendor, device, class_code, driver)",
         ),
         (
             "discover: {cdi: nvidia.com/gpu}",
-            "discover.cdi: must be a mapping, not the text 'nvidia.com/gpu' (its keys: kind, match, exclude)",
+            "discover.cdi: must be a mapping, not text (its keys: kind, match, exclude)",
         ),
         ("pre_start: {timeout: 5}", "pre_start.command: is missing"),
         (
             "pre_start: {command: /bin/reset, timeout: 5}",
-            "pre_start.command: must be a list, not the text '/bin/reset' (write it in brackets: [...])",
+            "pre_start.command: must be a list, not text (write it in brackets: [...])",
         ),
         (
             "pre_start: {command: [5]}",
-            "pre_start.command[0]: must be text, not 5 (write it in quotes)",
+            "pre_start.command[0]: must be text, not a number (write it in quotes, so that YAML reads text)",
         ),
         (
             "health: {command: 5, timeout: 3}",
-            "health.command: must be a list, not 5 (write it in brackets: [...])",
+            "health.command: must be a list, not a number (write it in brackets: [...])",
         ),
         (
             "health: {command: [check]}",
@@ -198,3 +200,96 @@ def test_what_only_looks_wrong_is_right(tmp_path: Path, keys: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("resources: [{name: example.com/dev, %s}]" % keys)
     load(str(file))
+
+
+def test_a_key_cannot_forge_a_line_of_the_output(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text('resources: [{name: "a\\e[2J", devices: [{id: "a\\nb: valid", foo: 1}, {id: "a\\nb: valid"}]}]')
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert all(str(problem).isprintable() for problem in caught.value.problems)
+    assert r"resources[0] (a\x1b[2J).devices[0] (a\nb: valid).foo: is not a known key" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("true", "true"),
+        (".nan", ".nan"),
+        ("-.inf", "-.inf"),
+        ("1.5", "1.5"),
+        ("2024-01-01", "2024-01-01"),
+        ("!!binary aGk=", "binary data"),
+        ("!!set {/dev/kvm}", "a set"),
+        ("[a]", "a list"),
+        ("{a: b}", "a mapping"),
+        ("'8'", "the text '8' (write it without quotes)"),
+    ],
+)
+def test_a_value_is_shown_in_the_words_of_yaml(tmp_path: Path, value: str, says: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{{resources: [], recovery_delay: {value}}}")
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert str(caught.value) == f"recovery_delay: must be a whole number, not {says}"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "env: {PIN: 471123}",
+        "env: {PIN: 0471}",
+        "env: {PIN: {s471}}",
+        "env: s471",
+        "env: {vendor: 0471}",
+        "joined_env: {PIN: 471.123}",
+        "annotations: {PIN: 0471}",
+        "devices: [{id: a, nodes: [/dev/a], properties: {PIN: 0471, vendor: 0471, WHEN: 0471-01-01}}]",
+        "container_edits: {env: 'PIN=471'}",
+        "container_edits: 'PIN=471'",
+        "container_edits: {env: ['PIN: 471']}",
+        "container_edits: {env: ['PIN: s471==']}",
+        "container_edits: {env: ['s471 PIN=1']}",
+        "container_edits: {env: [471]}",
+        "container_edits: {hooks: [{name: poststop, path: /x, env: ['PIN 471']}]}",
+        "container_edits: {hooks: [{name: poststop, path: /x, args: [--pin, 471]}]}",
+        "pre_start: /bin/unlock --pin=471",
+        "pre_start: {command: /bin/unlock --pin=471}",
+        "health: {command: [/bin/unlock, 0471]}",
+    ],
+)
+def test_a_message_quotes_no_value_that_may_be_a_secret(tmp_path: Path, keys: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"resources: [{{name: example.com/dev, {keys}}}]")
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert "must " in str(caught.value)
+    assert "471" not in str(caught.value)
+    # 0471 is 313 for YAML.
+    assert "313" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "resources: [{name: example.com/dev, env: {ON: x}}]",
+            "resources[0] (example.com/dev).env: the key true must be text: YAML reads a key such as ON, yes or 1 as "
+            "true or a number, so write it in quotes",
+        ),
+        (
+            "resources: [{name: example.com/dev, env: {1: x}}]",
+            "resources[0] (example.com/dev).env: the key 1 must be text: YAML reads a key such as ON, yes or 1 as "
+            "true or a number, so write it in quotes",
+        ),
+        ("resources: [{name: example.com/dev, health: {on: x}}]", "resources[0] (example.com/dev).health.true: is not"),
+        ("resources:", "resources: is empty, but must be a list"),
+        ("resources: [{name: }]", "resources[0].name: is empty, but must be text"),
+    ],
+)
+def test_keys_and_values_that_yaml_reads_otherwise(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert str(caught.value).startswith(says)

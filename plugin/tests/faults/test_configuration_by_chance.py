@@ -138,7 +138,7 @@ def make_sense(configuration: Configuration) -> None:
 
 #: What a JSON Schema can say, too: keys, types, choices and limits.
 IN_THE_SCHEMA = re.compile(
-    "is not a known key|belongs to the role|is missing|must be (one of|at least|at most)"
+    "is not a known key|belongs to the role|is missing|is empty, but|must be (one of|at least|at most)"
     "|must be (text|a whole number|a number or a name|true or false|a list|a mapping), not"
 )
 

@@ -264,7 +264,7 @@ def test_problems_of_capacities_are_placed_in_their_variables():
             "(write it without quotes; for an expression, add '| int')",
             "node_devices_resources[3] (a.io/c).capacity: must be a whole number, not 7.5 "
             "(for an expression, add '| int')",
-            "node_devices_resources_b[0] (a.io/b).capacity: is missing",
+            "node_devices_resources_b[0] (a.io/b).capacity: is empty, but must be a whole number",
             "node_devices_resources_b[0] (a.io/b).name: is already declared as "
             "node_devices_resources[2] (a.io/b): remove or rename one",
             "node_devices_resources_b[1] (a.io/b).name: is already declared as "
@@ -396,10 +396,10 @@ def test_the_devices_of_a_profile_are_optional_and_need_no_cdi():
 @pytest.mark.parametrize(
     ("resource", "says"),
     [
-        ("x", "must be a mapping, not the text 'x'"),
-        ({"name": "a.example/b", "devices": "x"}, ".devices: must be a list, not the text 'x'"),
+        ("x", "must be a mapping, not text"),
+        ({"name": "a.example/b", "devices": "x"}, ".devices: must be a list, not text"),
         ({"name": "a.example/b", "devices": ["x"]}, ".devices[0]: must be a mapping or its short form, not 'x'"),
-        ({"name": "a.example/b", "devices": [3]}, ".devices[0]: must be a mapping, not 3"),
+        ({"name": "a.example/b", "devices": [3]}, ".devices[0]: must be a mapping, not a number"),
         (
             {"name": "a.example/b", "devices": [{"id": "a", "cdi_devices": ["nvidia.com/gpu=0"]}]},
             ".cdi_devices: works only with CDI: remove it, or set injection: cdi instead of device_nodes",
