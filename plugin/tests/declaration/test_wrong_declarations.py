@@ -158,7 +158,7 @@ from node_device_plugin.declaration.configuration_file import load
         ),
         (
             "health: {command: [check]}",
-            "health.command[0]: must be the absolute path of a program, not 'check'",
+            "health.command[0]: must be the absolute path of a program",
         ),
         (
             "gid: 44, devices: [/dev/ttyS0]",
