@@ -109,9 +109,9 @@ def _not_of_kernel(path: str) -> str | None:
 
 
 def _not_in_proc(path: str) -> str | None:
-    """The path must not be /proc or below it, except what the runtime permits."""
-    is_refused = (path == "/proc" or path.startswith("/proc/")) and not _IN_PROC.fullmatch(path)
-    return f"must not be /proc or below it, where the runtime refuses a mount, not {path!r}" if is_refused else None
+    """The path must not be below /proc, except what the runtime permits."""
+    is_refused = path.startswith("/proc/") and not _IN_PROC.fullmatch(path)
+    return f"must not be below /proc, where the runtime refuses a mount, not {path!r}" if is_refused else None
 
 
 def no_pattern(template: str) -> str | None:

@@ -35,8 +35,8 @@ from node_device_plugin.declaration.configuration_file import load
         ),
         (
             "container_edits: {mounts: [{host_path: /srv, container_path: /proc/x}]}",
-            "container_edits.mounts[0].container_path: must not be /proc or below it, where the runtime refuses a "
-            "mount, not '/proc/x'",
+            "container_edits.mounts[0].container_path: must not be below /proc, where the runtime refuses a mount, "
+            "not '/proc/x'",
         ),
         (
             "devices: [{id: a, nodes: [{path: /sys/a, host_path: /dev/a}]}]",
@@ -189,7 +189,7 @@ def test_a_variable_of_the_inventory_is_no_key_of_the_plugin(tmp_path: Path) -> 
     "keys",
     [
         "container_edits: {mounts: ['/srv:/data:rro,rbind,nosuid,rprivate']}",
-        "container_edits: {mounts: ['/srv:/proc/cpuinfo:ro', '/srv:/process']}",
+        "container_edits: {mounts: ['/srv:/proc/cpuinfo:ro', '/proc:/proc', '/srv:/process']}",
         "container_edits: {mounts: [{host_path: tmpfs, container_path: /t, type: tmpfs, options: [size=64k]}]}",
         "devices: [{id: a, nodes: ['/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0']}]",
         """devices: [/dev/a], env: {DEV: '{"path": 1, "id": {"a": "b"}}', OTHER: '{path}} {'}""",

@@ -67,7 +67,7 @@ def shown(seen: View, declared: Resource, **more: Any) -> list[str]:
         (resource(RANDOM, container_edits={"env": ["PATH=/bin", "KUBERNETES_PORT=tcp://10.0.0.1:443"]}), view()),
         *(
             (resource(container_edits={"mounts": [{"host_path": "/srv", "container_path": path}]}), view())
-            for path in ("/etc/hosts", "/dev/shm", "/proc/kcore", "/sys/firmware", "/sys/fs/cgroup")
+            for path in ("/etc/hosts", "/dev/shm", "/sys/firmware", "/sys/fs/cgroup")
         ),
         (resource(container_edits={"additional_gids": [44]}), view()),
         (resource(container_edits={"hooks": [{"name": "poststart", "path": "/bin/true"}]}), view()),
