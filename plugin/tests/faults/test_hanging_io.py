@@ -26,7 +26,7 @@ LIMIT = "0.5"
 #: A directory, and the calls that the plugin makes there.
 PLACES = [
     *(("dead", call) for call in ("stat", "lstat", "scandir", "readlink", "os.open", "inotify", "all")),
-    *(("specs", call) for call in ("stat", "listdir", "open", "inotify", "all")),
+    *(("specs", call) for call in ("stat", "scandir", "open", "inotify", "all")),
     *(("cdi", call) for call in ("stat", "listdir", "open", "os.open", "inotify", "all")),
 ]
 
