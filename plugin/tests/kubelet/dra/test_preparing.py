@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -397,9 +398,7 @@ async def test_a_device_has_one_claim_until_it_is_released(
 
 
 async def test_ten_claims_at_once(node: Node, cluster: FakeApi) -> None:
-    allocate(cluster, *(claim(f"u{number}", result(f"d{number}")) for number in range(10)))
-    devices = [{"id": f"d{number}", "nodes": [{"path": f"/dev/d{number}", "host_path": FREE}]} for number in range(10)]
-    async with node.running({"name": CAMERA, "devices": devices}), Kubelet(node.socket) as kubelet:
+    async with node.running(allocated(cluster, range(10))), Kubelet(node.socket) as kubelet:
         answers = await asyncio.gather(*(kubelet.prepared(f"u{number}") for number in range(10)))
         assert answers == [[[f"{CAMERA}=d{number}"]] for number in range(10)]
         errors = await kubelet.unprepare(*(asked(f"u{number}") for number in range(10)))
@@ -435,12 +434,17 @@ async def test_credentials_are_read_again_after_a_minute(
         assert await kubelet.refused("u1") == UNREAD
 
 
-async def test_a_slow_api_server_keeps_few_threads(node: Node, cluster: FakeApi) -> None:
-    """Also if the kubelet no longer waits: the thread of a call goes on."""
-    numbers = range(40)
+def allocated(cluster: FakeApi, numbers: Iterable[int]) -> dict[str, Any]:
+    """Allocate a device to each of many claims; returns the resource of these devices."""
     allocate(cluster, *(claim(f"u{number}", result(f"d{number}")) for number in numbers))
     devices = [{"id": f"d{number}", "nodes": [{"path": f"/dev/d{number}", "host_path": FREE}]} for number in numbers]
-    goes_on, asking = threading.Event(), []
+    return {"name": CAMERA, "devices": devices}
+
+
+def hanging(cluster: FakeApi) -> tuple[threading.Event, list[str]]:
+    """Let the server answer for claims only after the event. The list gets the path of each request."""
+    goes_on = threading.Event()
+    asking: list[str] = []
 
     def slow(_method: str, path: str) -> None:
         if "/resourceclaims/" in path:
@@ -448,8 +452,15 @@ async def test_a_slow_api_server_keeps_few_threads(node: Node, cluster: FakeApi)
             assert goes_on.wait(30)
 
     cluster.refuse = slow
+    return goes_on, asking
+
+
+async def test_a_slow_api_server_keeps_few_threads(node: Node, cluster: FakeApi) -> None:
+    """Also if the kubelet no longer waits: the thread of a call goes on."""
+    numbers = range(40)
+    cameras, (goes_on, asking) = allocated(cluster, numbers), hanging(cluster)
     try:
-        async with node.running({"name": CAMERA, "devices": devices}), Kubelet(node.socket) as kubelet:
+        async with node.running(cameras), Kubelet(node.socket) as kubelet:
             for _ in range(2):
                 waiting = asyncio.ensure_future(kubelet.prepare(*(asked(f"u{number}") for number in numbers)))
                 await until(lambda: len(asking) >= preparing._MOST_CALLS)
@@ -469,8 +480,7 @@ async def test_many_claims_at_once_wait_for_a_slow_api_server_and_slow_files(
 ) -> None:
     """No call hangs, so none is refused because others do."""
     numbers = range(24)
-    allocate(cluster, *(claim(f"u{number}", result(f"d{number}")) for number in numbers))
-    devices = [{"id": f"d{number}", "nodes": [{"path": f"/dev/d{number}", "host_path": FREE}]} for number in numbers]
+    cameras = allocated(cluster, numbers)
     write, one_at_a_time = Records.write, threading.Lock()
 
     def slow_write(*given: Any) -> None:
@@ -484,25 +494,16 @@ async def test_many_claims_at_once_wait_for_a_slow_api_server_and_slow_files(
 
     monkeypatch.setattr(Records, "write", slow_write)
     cluster.refuse = slow
-    async with node.running({"name": CAMERA, "devices": devices}), Kubelet(node.socket) as kubelet:
+    async with node.running(cameras), Kubelet(node.socket) as kubelet:
         answers = await kubelet.prepare(*(asked(f"u{number}") for number in numbers))
         assert {answer.error for answer in answers.values()} == {""}
 
 
 async def test_a_claim_waits_while_calls_go_on_for_which_nobody_waits(node: Node, cluster: FakeApi) -> None:
     numbers = range(preparing._MOST_CALLS + 1)
-    allocate(cluster, *(claim(f"u{number}", result(f"d{number}")) for number in numbers))
-    devices = [{"id": f"d{number}", "nodes": [{"path": f"/dev/d{number}", "host_path": FREE}]} for number in numbers]
-    goes_on, asking = threading.Event(), []
-
-    def slow(_method: str, path: str) -> None:
-        if "/resourceclaims/" in path:
-            asking.append(path)
-            assert goes_on.wait(30)
-
-    cluster.refuse = slow
+    cameras, (goes_on, asking) = allocated(cluster, numbers), hanging(cluster)
     try:
-        async with node.running({"name": CAMERA, "devices": devices}), Kubelet(node.socket) as kubelet:
+        async with node.running(cameras), Kubelet(node.socket) as kubelet:
             *left, last = (asked(f"u{number}") for number in numbers)
             leaving = asyncio.ensure_future(kubelet.prepare(*left))
             await until(lambda: len(asking) == preparing._MOST_CALLS)
