@@ -102,7 +102,7 @@ class BoundedCalls:
                     continue
                 own.append(worker)
                 self._workers.append(worker)
-                await worker.end_or_slow(self._patience)
+                await worker.end_or_slow(self._patience, self.limit)
             elif awaited:
                 for key, seconds in (await self._late_among(awaited, self._busy if waits else self.limit)).items():
                     answers[key] = late = NoAnswer(f"did not answer in {seconds:g} s")
@@ -191,15 +191,18 @@ class _Worker(Generic[T]):
         used = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") - self._used_before
         return used >= _BUSY_SHARE * (time.monotonic() - self.since)
 
-    async def end_or_slow(self, patience: float) -> None:
-        """Wait until the worker ends or a call takes ``patience`` seconds. Afterwards, the worker starts no call."""
+    async def end_or_slow(self, patience: float, limit: float) -> None:
+        """Wait until the worker ends or a call takes ``patience`` seconds. Afterwards, the worker starts no call.
+
+        limit: maximum seconds until the thread begins. On a busy machine, another thread would begin even later.
+        """
         try:
             while not self.is_back:
-                left = self.since + patience - time.monotonic()
+                left = self.since + (patience if self._native_id else limit) - time.monotonic()
                 if left <= 0:
                     return
                 self._awaited = self._loop.create_future()
-                timer = self._loop.call_later(left, self._wake)
+                timer = self._loop.call_later(min(left, patience), self._wake)
                 try:
                     await self._awaited
                 finally:
@@ -214,7 +217,7 @@ class _Worker(Generic[T]):
             self._awaited.set_result(None)
 
     def _work(self) -> None:
-        self._native_id = threading.get_native_id()
+        self.since, self._native_id = time.monotonic(), threading.get_native_id()
         try:
             for key, function in self._calls:
                 with self._lock:
