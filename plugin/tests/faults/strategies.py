@@ -18,14 +18,19 @@ BY_CHANCE = settings(
 )
 #: What is plausible by key, two that are right first; what is not listed is text by chance.
 _PLAUSIBLE: dict[str, list[str]] = {
-    "name": ["example.com/a", "example.com/b-b", "x.example.com/c.d", "kubernetes.io/x", "requests.x/y", "a/b/c", "a"],
+    "name": ["example.com/aa", "example.com/b-b", "x.example.com/c.d", "kubernetes.io/x", "requests.x/y", "a/b/c", "a"],
     "id": ["a", "b0", "c:d", "0", "::", "a::0", "a b", "/dev/x", "-", ""],
     "path": ["/dev/a", "/dev/b", "/dev//c", "/", "dev/a", "/dev/a b", "/dev/{match1}", "/dev/é"],
     "host_path": ["/dev/null", "/dev/zero", "/tmp", "tmpfs", "..", "/x/../y", "/"],
     "container_path": ["/a", "/b", "c", "/"],
     "permissions": ["r", "rw", "rwm", "mrw", "", "x", "rr"],
     "mode": ["0660", "660", "0999", "", "06600"],
-    "cdi_kind": ["example.com/kind", "ex/am", "a/b", "1x/y2", "example.com/a"],
+    "kind": ["vendor.com/gpu", "example.com/aa", "a/b", "vendor.com"],
+    "cdi_devices": ["vendor.com/gpu=0", "example.com/aa=all", "a/b=c", "vendor.com/gpu"],
+    "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi", "etc/cdi", "/etc/cdi/"],
+    "dynamic_cdi_dir": ["/var/run/cdi", "/run/other", "run/cdi", "/"],
+    "kubelet_root_dir": ["/var/lib/kubelet", "/data/kubelet", "/a b", "kubelet"],
+    "cdi_kind": ["example.com/kind", "ex/am", "a/b", "1x/y2", "example.com/aa"],
     "kubelet_device_plugin_dir": ["/var/lib/kubelet/device-plugins", "/" + "d" * 62, "/" + "d" * 63, "relative", "/"],
     "http_address": ["", "127.0.0.1:9819", ":1", "[::1]:99", "::1:99", "x:y", "1.2.3.4:99999"],
     "vendor": ["0403", "10de", "x", "04030"],
@@ -58,6 +63,8 @@ _PLAUSIBLE: dict[str, list[str]] = {
 }
 #: Keys of which a mapping that has all of them is nothing without one.
 _ONE_OF = (
+    ("devices", "discover"),
+    ("nodes", "container_edits", "cdi_devices"),
     ("paths", "usb", "pci", "vfio", "udev"),
     ("vendor", "product", "serial", "driver"),
     ("vendor", "device", "class_code", "driver"),
@@ -82,8 +89,13 @@ def _text(key: str) -> st.SearchStrategy[str]:
     return st.integers(0, len(kinds) - 1).flatmap(kinds.__getitem__)
 
 
-def _value(key: str, field: Field, junk: int) -> st.SearchStrategy[Any]:
-    right = _right(key, field, junk)
+def _name(element: Any) -> str:
+    """Two resources or devices of one name are never accepted."""
+    return repr(element.get("name", element.get("id", element)) if isinstance(element, dict) else element)
+
+
+def _value(key: str, field: Field, junk: int, least: int = 0) -> st.SearchStrategy[Any]:
+    right = _right(key, field, junk, least)
     return right if not junk else st.integers(0, junk).flatmap(lambda chance: JUNK if chance == 0 else right)
 
 
@@ -99,7 +111,7 @@ def _right(key: str, field: Field, junk: int, least: int = 0) -> st.SearchStrate
         values = _value(key, element, junk)
         if field.shorthand is not None:
             values |= st.just(field.shorthand.example)
-        return st.lists(values, min_size=least, max_size=2)
+        return st.lists(values, min_size=least, max_size=2, unique_by=None if junk else _name)
     if field.type == "bool":
         return st.booleans()
     if field.type in ("int", "raw"):
@@ -108,7 +120,7 @@ def _right(key: str, field: Field, junk: int, least: int = 0) -> st.SearchStrate
 
 
 def _mapping(fields: Any, junk: int) -> st.SearchStrategy[dict[str, Any]]:
-    required = {key: _value(key, field, junk) for key, field in fields.items() if field.required}
+    required = {key: _value(key, field, junk, least=1) for key, field in fields.items() if field.required}
     optional = {key: _value(key, field, junk) for key, field in fields.items() if not field.required}
     if junk:
         return st.fixed_dictionaries({}, optional={**required, **optional, "unknown": JUNK})

@@ -60,14 +60,15 @@ def test_what_is_accepted_makes_sense() -> None:
         make_sense(configuration)
 
     # All but those that are hard to meet by chance, for which there are tests of their own.
-    wanted = {*schema.RESOURCE, "a method", "open", "command"} - {"injection", "container_edits"}
+    wanted = {*schema.RESOURCE, "a method", "open", "command"}
     # A round may lack a key by chance; each has a seed of its own, and is the same each time.
     for number in range(12):
         if not wanted <= tried(accepted):
             seed(number)(read)()
     # Else the strategies have fallen behind the schema, and nothing was tested.
     assert wanted <= tried(accepted)
-    assert sum(bool(configuration.resources) for configuration in accepted) >= 20
+    specs = [cdi.render_specs(configuration.resources) for configuration in accepted]
+    assert sum(map(bool, specs)) >= 20
 
 
 def tried(accepted: list[Configuration]) -> set[str]:
@@ -104,7 +105,9 @@ def test_what_may_be_looked_for_is_looked_for(tmp_path: Path) -> None:
         found.extend(device.id for device in devices)
 
     look()
-    assert {method for discover in accepted for method in discover.methods} == {"paths", "usb", "pci", "vfio", "udev"}
+    assert {method for discover in accepted for method in discover.methods} == {
+        *("paths", "usb", "pci", "vfio", "udev", "cdi")
+    }
     assert any(discover.nodes for discover in accepted)
     assert "ttyA" in found
 
@@ -138,7 +141,7 @@ def make_sense(configuration: Configuration) -> None:
 
 #: What a JSON Schema can say, too: keys, types, choices and limits.
 IN_THE_SCHEMA = re.compile(
-    "is not a known key|belongs to the role|is missing|is empty, but|must be (one of|at least|at most)"
+    "is not a known key|belongs to the role|is missing|is empty, but|must be (one of|(at least|at most) -?[0-9]+, not)"
     "|must be (text|a whole number|a number or a name|true or false|a list|a mapping), not"
 )
 

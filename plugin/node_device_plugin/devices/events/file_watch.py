@@ -21,17 +21,20 @@ async def follow(paths: Iterable[str], on_change: Callable[[], None]) -> None:
     This watches directories, because the kubelet updates a mounted ConfigMap by replacing a link beside the file.
     """
     watch, files = Watch(), [path for path in paths if path]
+    known: list[object] | None = None
     try:
-        await watch.look_at((), buses=False, of_files=await in_thread(_directories, files))
-        known = await in_thread(_identities, files)
         while True:
-            await watch.changed()
-            if await in_thread(_identities, files) != known:
+            # Each time anew, because links may lead elsewhere by now. The files are looked at afterwards, because an
+            # event may be lost while the directories change.
+            await watch.look_at((), buses=False, of_files=await in_thread(_directories, files))
+            now = await in_thread(_identities, files)
+            if known is None or now == known:
+                known = now
+                await watch.changed()
+            else:
                 await asyncio.sleep(_SETTLE)
                 known = await in_thread(_identities, files)
                 on_change()
-            # The directories are read again, because links may lead elsewhere by now.
-            await watch.look_at((), buses=False, of_files=await in_thread(_directories, files))
     finally:
         watch.close()
 

@@ -10,22 +10,23 @@ import pytest
 
 from node_device_plugin.devices.events import file_watch
 from node_device_plugin.devices.events.file_watch import follow
+from node_device_plugin.devices.events.inotify import Inotify
 from node_device_plugin.devices.events.watch import Watch
 
 
 class Waiting(Watch):
-    """Counts how often somebody waits for a change."""
+    """Knows which watches wait for a change."""
 
-    calls = 0
+    all: "set[Waiting]" = set()
 
     async def changed(self, at_most: Optional[float] = None) -> bool:
-        Waiting.calls += 1
+        Waiting.all.add(self)
         return await super().changed(at_most)
 
     @classmethod
-    async def until(cls, calls: int) -> None:
-        """Wait for that many calls. On a busy machine, the threads that come before a call start late."""
-        while cls.calls < calls:
+    async def until(cls, number: int) -> None:
+        """Wait for that many watches. On a busy machine, the threads that come before a wait start late."""
+        while len(cls.all) < number:
             await asyncio.sleep(0.005)
 
 
@@ -64,7 +65,7 @@ async def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     link = Followed(tmp_path / "config.yaml")
     given = Followed(tmp_path / "plain.yaml", link)
     monkeypatch.setattr(file_watch, "Watch", Waiting)
-    Waiting.calls = 0
+    Waiting.all.clear()
     tasks = [asyncio.create_task(follow([str(each.path), ""], each.changed)) for each in (given, link)]
     await Waiting.until(len(tasks))
     yield given
@@ -115,13 +116,49 @@ async def test_the_link_of_a_config_map(followed: Followed) -> None:
         await link.one_more()
 
 
+async def test_a_link_that_changes_while_its_directories_are_watched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an event: the former watches have ended, and the new ones have not begun."""
+
+    def lead(version: str) -> None:
+        (tmp_path / version).mkdir(exist_ok=True)
+        (tmp_path / version / "config.yaml").write_text(version)
+        (tmp_path / "..tmp").symlink_to(version)
+        os.replace(tmp_path / "..tmp", tmp_path / "..data")
+
+    lead("..1")
+    (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
+    real, versions, read = Inotify._add, ["..3"], []
+
+    def add(inotify: Inotify, path: str, mask: int) -> tuple[int, int]:
+        if versions and path == str(tmp_path) and os.readlink(tmp_path / "..data") == "..2":
+            lead(versions.pop())
+        return real(inotify, path, mask)
+
+    monkeypatch.setattr(Inotify, "_add", add)
+    monkeypatch.setattr(file_watch, "Watch", Waiting)
+    Waiting.all.clear()
+    path = tmp_path / "config.yaml"
+    task = asyncio.create_task(follow([str(path)], lambda: read.append(path.read_text())))
+    await Waiting.until(1)
+    lead("..2")
+
+    async def seen() -> None:
+        while read[-1:] != ["..3"]:
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(seen(), 10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_file_in_another_directory(followed: Followed, tmp_path: Path) -> None:
     """Such as the default of a file."""
     (tmp_path / "defaults").mkdir()
     both = Followed(tmp_path / "defaults" / "default.yaml")
-    before = Waiting.calls
     task = asyncio.create_task(follow([str(followed.path), str(both.path)], both.changed))
-    await Waiting.until(before + 1)
+    await Waiting.until(3)
     both.path.write_text("one")
     await both.one_more()
     followed.path.unlink()
