@@ -28,8 +28,8 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.connections: list[socket.socket] = []
         self.requests: list[tuple[str, int]] = []
-        #: Seconds before an answer.
-        self.delay = 0.0
+        #: Holds each request until that many have come.
+        self.together = threading.Barrier(1)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.connections.append(request)
@@ -47,7 +47,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append((self.command, self.server.connections.index(self.connection)))
-        time.sleep(self.server.delay)
+        self.server.together.wait(20)
         is_there = not self.path.endswith("missing")
         content = json.dumps({"kind": "ConfigMap"} if is_there else {"kind": "Status", "message": "no"}).encode()
         self.send_response(200 if is_there else 404)
@@ -103,13 +103,13 @@ def test_a_refusal_keeps_its_connection(server: Server, api: Api) -> None:
 
 
 def test_requests_at_once_have_connections_of_their_own(server: Server, api: Api) -> None:
-    server.delay = 0.1
+    server.together = threading.Barrier(4)
     threads = [threading.Thread(target=api.get, args=(PLACE,)) for _ in range(4)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    server.delay = 0
+    server.together = threading.Barrier(1)
     assert sorted(number for _, number in server.requests) == [0, 1, 2, 3]
     assert api.get(PLACE) is not None
     assert len(server.connections) == 4

@@ -287,7 +287,7 @@ async def test_a_path_that_hangs_hides_no_change_of_another_resource(
     await node.apply(links.discovered)
     assert node.resources is not None
     scanner = node.resources._scanner
-    monkeypatch.setattr(scanner, "_calls", BoundedCalls(0.1))
+    monkeypatch.setattr(scanner, "_calls", BoundedCalls(1))
     ends, read = threading.Event(), scanner._identities.read
 
     def hang(paths: Any) -> Any:
