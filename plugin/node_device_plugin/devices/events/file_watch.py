@@ -24,8 +24,8 @@ async def follow(paths: Iterable[str], on_change: Callable[[], None]) -> None:
     known: list[object] | None = None
     try:
         while True:
-            # Each time anew, because links may lead elsewhere by now. The files are looked at afterwards, because an
-            # event may be lost while the directories change.
+            # The directories are read each time, because links may lead elsewhere by now. The files come after them,
+            # because an event may be lost while the watches change.
             await watch.look_at((), buses=False, of_files=await in_thread(_directories, files))
             now = await in_thread(_identities, files)
             if known is None or now == known:
