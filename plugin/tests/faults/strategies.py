@@ -63,11 +63,11 @@ _PLAUSIBLE: dict[str, list[str]] = {
 }
 #: Keys of which a mapping that has all of them is nothing without one.
 _ONE_OF = (
-    ("devices", "discover"),
-    ("nodes", "container_edits", "cdi_devices"),
     ("paths", "usb", "pci", "vfio", "udev"),
     ("vendor", "product", "serial", "driver"),
     ("vendor", "device", "class_code", "driver"),
+    ("devices", "discover"),
+    ("nodes", "container_edits", "cdi_devices"),
     ("open", "command"),
     ("command",),
 )
