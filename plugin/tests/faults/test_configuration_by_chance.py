@@ -59,7 +59,6 @@ def test_what_is_accepted_makes_sense() -> None:
         accepted.append(configuration)
         make_sense(configuration)
 
-    # All but those that are hard to meet by chance, for which there are tests of their own.
     wanted = {*schema.RESOURCE, "a method", "open", "command"}
     # A round may lack a key by chance; each has a seed of its own, and is the same each time.
     for number in range(12):
